@@ -1,0 +1,24 @@
+/* fmath.h - elementary functions made of IEEE operations only (+, -, *, /, fma, rint, sqrt, bit
+ * moves), so that they give the same bits on every machine. Vector kernels repeat them operation by
+ * operation (kernels/README.md). Accuracy is tested against libm. */
+#ifndef CLB_BASE_FMATH_H
+#define CLB_BASE_FMATH_H
+
+/* f32, <= 2 ulp (erf, tanh: <= 4). exp(0) is 1 and exp(-inf) is 0 exactly; exp of less than -87.3 is 0 (no
+ * subnormal results); overflow is +inf; NaN stays NaN. */
+float clb_expf(float x);
+float clb_logf(float x);     /* x > 0; 0 gives -inf, negative NaN */
+float clb_tanhf(float x);
+float clb_erff(float x);
+float clb_sigmoidf(float x); /* 1 / (1 + exp(-x)) */
+float clb_siluf(float x);    /* x / (1 + exp(-x)) */
+float clb_geluf(float x);    /* x/2 (1 + erf(x / sqrt 2)) */
+float clb_gelu_tanhf(float x);
+
+/* double, <= 2 ulp over the ranges used (|x| < 1e9 for sin and cos) */
+double clb_exp(double x);
+double clb_log(double x);
+double clb_pow(double x, double y); /* x > 0 */
+void clb_sincos(double x, double *sine, double *cosine);
+
+#endif

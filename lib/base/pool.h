@@ -1,0 +1,45 @@
+/* pool.h - worker threads that run one function side by side.
+ *
+ * A pool of n threads has n - 1 workers; the caller is thread 0. Computing threads run with round-to-nearest
+ * and without flush-to-zero (the caller's floating-point state is saved and restored), so that bits do not depend on who calls. Workers spin
+ * shortly, then sleep: an idle pool burns nothing. One run at a time; the owner serialises. */
+#ifndef CLB_BASE_POOL_H
+#define CLB_BASE_POOL_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/err.h"
+
+struct clb_pool;
+
+typedef void clb_pool_fn(void *arg, unsigned thread, unsigned n_thread);
+
+bool clb_pool_new(struct clb_pool **out, unsigned n_thread, struct clb_err *err);
+void clb_pool_free(struct clb_pool *pool); /* NULL is fine; waits for the workers to end */
+unsigned clb_pool_threads(const struct clb_pool *pool);
+/* Runs fn(arg, t, n) on every thread t of n and returns when all have finished. */
+void clb_pool_run(struct clb_pool *pool, clb_pool_fn *fn, void *arg);
+/* Inside fn: waits until all threads of this run have arrived. */
+void clb_pool_barrier(struct clb_pool *pool);
+
+/* Items [0, n) taken dynamically: `while (clb_take(&next, n, &i))`. Reset to 0 before the run. */
+static inline bool clb_take(atomic_uint *next, uint32_t n, uint32_t *item)
+{
+    *item = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+    return *item < n;
+}
+/* An even share of [0, n): thread t of n_thread gets [*first, *last). */
+static inline void clb_share(uint32_t n, unsigned thread, unsigned n_thread, uint32_t *first,
+                             uint32_t *last)
+{
+    *first = (uint32_t)((uint64_t)n * thread / n_thread);
+    *last = (uint32_t)((uint64_t)n * (thread + 1) / n_thread);
+}
+
+/* One per physical core allowed by affinity and cgroup quota (v2 cpu.max and v1 cfs), at least 1.
+ * Writes the reason ("2 cores, affinity 2, quota 1.5") to `why` (size n). */
+unsigned clb_pool_default_threads(char *why, size_t n);
+
+#endif

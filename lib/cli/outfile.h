@@ -1,0 +1,30 @@
+/* outfile.h - an output file that is either complete or not there.
+ *
+ * open:    refuses an existing file unless force, refuses a file equal to the input's folder entries is the caller's job; checks that the folder is
+ *          writable and (with `size` > 0) that the disk has room: CLB_NO_SPACE with both numbers. Creates a hidden temporary in the same folder, so that the
+ *          final rename is atomic. A stale temporary of a killed run is removed when its owner is gone.
+ * commit:  fsync, rename (link when not forced, so that "does not exist" is race-free), fsync of the folder.
+ * discard: removes the temporary. Safe on a zeroed struct and after commit.
+ * A temporary left open when SIGINT, SIGTERM or SIGHUP arrives is removed and the process dies of the signal
+ * (signals ignored at start stay ignored; previous actions are restored after commit). */
+#ifndef CLB_CLI_OUTFILE_H
+#define CLB_CLI_OUTFILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/base/err.h"
+
+struct clb_outfile {
+    int fd;           /* owned; valid between open and commit */
+    const char *path; /* borrowed from the caller */
+    char *tmp;        /* owned; NULL when not open */
+    bool force;
+};
+
+/* A path that is a device (/dev/full, /dev/null) is written directly. */
+bool clb_outfile_open(struct clb_outfile *o, const char *path, bool force, uint64_t size, struct clb_err *err);
+bool clb_outfile_commit(struct clb_outfile *o, struct clb_err *err);
+void clb_outfile_discard(struct clb_outfile *o);
+
+#endif

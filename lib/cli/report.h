@@ -1,0 +1,37 @@
+/* report.h - messages for people on stderr, and exit statuses. The only place that maps errors to statuses. */
+#ifndef CLB_CLI_REPORT_H
+#define CLB_CLI_REPORT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "lib/base/err.h"
+
+/* "NAME: text", control characters replaced by '?', on stderr; a progress line is erased first. Two times -v adds the site. */
+void clb_report(const char *program, const struct clb_err *err, int verbose);
+/* 0, 1 (FAILED, DEVICE, CANCELLED), 2, 3 (BAD_INPUT, UNSUPPORTED), 4. Takes enum clb_code or COLIBRI_* numbers. */
+int clb_exit_status(int code);
+/* Flushes and closes stdout; on failure prints "NAME: cannot write to standard output: ..." and returns the status to exit with
+ * (1; 4 when the disk is full), else `status`. Call as the last thing of main. EPIPE dies of SIGPIPE before that. */
+int clb_finish(const char *program, int status);
+void clb_warn(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Human forms into a static-free buffer: "1.2 GB" (powers of 1000), "3.4 GB/s", "12.3 ms", "1m 20s", "3,456". Returns buf. */
+enum { CLB_HUMAN = 32 };
+const char *clb_human_bytes(char buf[static CLB_HUMAN], uint64_t bytes);
+const char *clb_human_count(char buf[static CLB_HUMAN], uint64_t n);
+const char *clb_human_seconds(char buf[static CLB_HUMAN], double s);
+
+/* Terminal: width of stderr's or stdout's terminal (80 when unknown); colour only on a terminal without NO_COLOR and TERM=dumb. */
+int clb_term_width(FILE *f);
+bool clb_term_colour(FILE *f);
+/* Display columns of a UTF-8 text (wide characters count 2, combining 0; approximate is fine). */
+int clb_text_columns(const char *s);
+
+/* Progress: one line on stderr, only on a terminal, after 1 s, at most 5 a second, erased by done and before messages.
+ * "converting  [#####.....]  42 %  1.2 of 2.9 GB  310 MB/s  5 s left". total 0: unknown. Thread safe. */
+void clb_progress_start(const char *what, uint64_t total, bool quiet);
+void clb_progress_at(uint64_t done);
+void clb_progress_done(void);
+
+#endif

@@ -1,0 +1,26 @@
+/* experts.h - the expert store: where the weights of an expert lie in memory when it is needed.
+ * With enough memory that is the mapping; with a memory budget it is a cache filled by explicit large
+ * reads, and the rest of the engine cannot tell. Not thread safe: the model's lock covers it. */
+#ifndef CLB_MODEL_EXPERTS_H
+#define CLB_MODEL_EXPERTS_H
+
+#include <stdint.h>
+
+#include "lib/base/slab.h"
+#include "lib/format/reader.h"
+
+struct clb_experts;
+
+/* budget 0: the mapping itself. Otherwise at most `budget` bytes of expert blocks are held (never less than one layer's top_k
+ * blocks: CLB_NO_SPACE says what is needed). */
+bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint64_t budget, bool verify,
+                     struct clb_ledger *ledger, struct clb_err *err);
+void clb_experts_free(struct clb_experts *s);
+/* The most experts one get may ask for. */
+uint32_t clb_experts_max_get(const struct clb_experts *s);
+/* block[i] = where expert id[i] of the layer lies; valid until the next get. `verify` checks checksums on first touch. */
+bool clb_experts_get(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n,
+                     const uint8_t **block, struct clb_err *err);
+void clb_experts_prefetch(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n);
+
+#endif
