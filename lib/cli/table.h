@@ -2,6 +2,7 @@
 #ifndef CLB_CLI_TABLE_H
 #define CLB_CLI_TABLE_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 struct clb_table;
