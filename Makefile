@@ -1,89 +1,211 @@
-# Colibri. `make help` lists the targets.
-
-VERSION := 0.1.0
+# Colibri. `make help` lists the targets; V=1 shows the commands.
 
 # -- what a builder may set ---------------------------------------------------
-CC       ?= cc
-CFLAGS   ?= -O2 -g
-PREFIX   ?= /usr/local
-BINDIR   ?= $(PREFIX)/bin
-LIBDIR   ?= $(PREFIX)/lib
+CC         ?= cc
+CFLAGS     ?= -O2 -g
+PREFIX     ?= /usr/local
+BINDIR     ?= $(PREFIX)/bin
+LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
-MANDIR   ?= $(PREFIX)/share/man
-BUILD    ?= build
+DATADIR    ?= $(PREFIX)/share
+MANDIR     ?= $(DATADIR)/man
+BUILD      ?= build
+OBJCOPY    ?= objcopy
+# The static zlib whose crc32 goes into the library under a name of its own. Empty: link with -lz.
+ZLIB_A     ?= $(filter /%,$(shell $(CC) -print-file-name=libz.a))
+
+# As many jobs as cores, unless a -j says otherwise.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
+endif
 
 # -- what the code needs ------------------------------------------------------
+version = $(shell sed -n 's/^.define COLIBRI_VERSION_$(1) //p' lib/colibri.h)
+MAJOR   := $(call version,MAJOR)
+VERSION := $(MAJOR).$(call version,MINOR).$(call version,PATCH)
+
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
         -Wvla -Wundef -Wwrite-strings
 ALL_CPPFLAGS = -I. -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DCLB_VERSION='"$(VERSION)"' $(CPPFLAGS)
-ALL_CFLAGS   = -std=c11 -fPIC -fvisibility=hidden $(WARN) -ffp-contract=off -fno-math-errno \
-               -pthread $(CFLAGS)
-LDLIBS  += -lz -lm -pthread
+ALL_CFLAGS   = -std=c11 -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections $(WARN) \
+               -ffp-contract=off -fno-math-errno -pthread $(CFLAGS)
+ALL_LDFLAGS  = -Wl,--gc-sections $(LDFLAGS)
+LDLIBS      += -lm -pthread
 
 PROGRAMS := $(notdir $(wildcard cmd/*))
-LIB_SRC  := $(sort $(wildcard lib/*/*.c lib/import/families/*.c kernels/cpu/*.c kernels/scalar/*.c))
+EXAMPLES := $(patsubst %.c,%,$(wildcard examples/*.c))
 CLI_SRC  := $(sort $(wildcard lib/cli/*.c))
-LIB_SRC  := $(filter-out $(CLI_SRC),$(LIB_SRC))
+LIB_SRC  := $(filter-out $(CLI_SRC),$(sort $(wildcard lib/*/*.c lib/import/families/*.c \
+                                                      kernels/cpu/*.c kernels/scalar/*.c)))
 ARCH     := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 ifneq ($(filter x86_64 amd64,$(ARCH)),)
-LIB_SRC  += $(sort $(wildcard kernels/avx2/*.c kernels/avx512/*.c))
+LIB_SRC  += $(sort $(wildcard kernels/avx2/*.c kernels/avxvnni/*.c kernels/avx512/*.c))
 endif
 
-obj     = $(addprefix $(BUILD)/,$(addsuffix .o,$(1)))
-LIB    := $(BUILD)/libcolibri.a
-CLI    := $(BUILD)/libcli.a
-SHARED := $(BUILD)/libcolibri.so
+obj      = $(addprefix $(BUILD)/,$(addsuffix .o,$(1)))
+LIB     := $(BUILD)/libcolibri.a
+CLI     := $(BUILD)/libcli.a
+SHARED  := $(BUILD)/libcolibri.so.$(VERSION)
+LIB_OBJ := $(call obj,$(LIB_SRC))
+ifneq ($(ZLIB_A),)
+LIB_OBJ += $(BUILD)/zlib_crc32.o
+else
+LDLIBS  += -lz
+endif
+
+ifeq ($(V),1)
+say = @:
+Q   =
+else
+say = @printf '  %-7s %s\n' '$(1)' '$(2:$(BUILD)/%=%)'
+Q   = @
+MAKEFLAGS += --no-print-directory
+endif
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
+.SECONDEXPANSION:
 
-all: $(PROGRAMS:%=$(BUILD)/bin/%) $(LIB) $(SHARED)   ## build the library and the programs (default)
+# -- build --------------------------------------------------------------------
+all: lib programs examples               ## build library, programs and examples (default)
+lib: $(LIB) $(SHARED) $(BUILD)/colibri.pc
+programs: $(PROGRAMS:%=$(BUILD)/bin/%)
+examples: $(EXAMPLES:%=$(BUILD)/%)
 
 # Only these folders may use wide instructions; dispatch decides at run time.
-$(BUILD)/kernels/avx2/%.o:   ISA := -mavx2 -mfma -mf16c
-$(BUILD)/kernels/avx512/%.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+$(BUILD)/kernels/avx2/%.o:           ISA := -mavx2 -mfma -mf16c
+$(BUILD)/kernels/avx2/%_avxvnni.c.o: ISA := -mavx2 -mfma -mf16c -mavxvnni
+$(BUILD)/kernels/avxvnni/%.o:        ISA := -mavx2 -mfma -mf16c -mavxvnni
+$(BUILD)/kernels/avx512/%.o:         ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq \
+                                            -mavx512vl -mavx512vnni
 
 $(BUILD)/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(DEFS) $(ALL_CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
-$(LIB): $(call obj,$(LIB_SRC))
-	$(RM) $@
-	$(AR) rcs $@ $^
+# zlib's crc32 under the prefix clb_z_, so that it never meets the zlib of an embedder.
+ifneq ($(ZLIB_A),)
+$(BUILD)/lib/base/crc.c.o: DEFS := -Dcrc32_z=clb_z_crc32_z
+endif
+$(BUILD)/zlib_crc32.o: $(ZLIB_A) $(BUILD)/flags
+	$(call say,OBJCOPY,crc32 of $<)
+	$(Q)$(AR) p $< "$$($(AR) t $< | grep -m1 '^crc32\.')" > $@.tmp
+	$(Q)$(OBJCOPY) --prefix-symbols=clb_z_ $@.tmp $@ && $(RM) $@.tmp
 
+$(LIB): $(LIB_OBJ)
+	$(call say,AR,$@)
+	$(Q)$(RM) $@ && $(AR) rcs $@ $^
 $(CLI): $(call obj,$(CLI_SRC))
-	$(RM) $@
-	$(AR) rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)$(RM) $@ && $(AR) rcs $@ $^
 
-$(SHARED): $(call obj,$(LIB_SRC))
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcolibri.so.0 -Wl,--no-undefined -o $@ $^ $(LDLIBS)
+$(SHARED): $(LIB_OBJ) lib/colibri.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -shared -Wl,-soname,libcolibri.so.$(MAJOR) \
+	    -Wl,--no-undefined -Wl,--version-script=lib/colibri.map -o $@ $(LIB_OBJ) $(LDLIBS)
+	$(Q)ln -sf $(@F) $(BUILD)/libcolibri.so.$(MAJOR) && ln -sf $(@F) $(BUILD)/libcolibri.so
 
-.SECONDEXPANSION:
-$(BUILD)/bin/%: $$(call obj,$$(wildcard cmd/$$*/*.c)) $(CLI) $(LIB)
+$(BUILD)/bin/%: $$(call obj,$$(sort $$(wildcard cmd/$$*/*.c))) $(CLI) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/examples/%: $(BUILD)/examples/%.c.o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/colibri.pc: lib/colibri.pc.in $(BUILD)/flags
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+	    -e 's|@VERSION@|$(VERSION)|; s|@LIBS@|$(LDLIBS)|' $< > $@
 
 # Changes only when the flags do, so that other flags mean a full rebuild.
+FLAGS = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDLIBS) $(ZLIB_A) $(PREFIX) $(LIBDIR) $(INCLUDEDIR)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS)' | cmp -s - $@ || \
-	 echo '$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS)' > $@
+	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
 
-# -- tests --------------------------------------------------------------------
-TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/unit/test_*.c test/kernel/check_*.c))
+# -- tests (test/README.md) ---------------------------------------------------
+UNITS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/unit/test_*.c test/kernel/check_*.c))
+TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/tool/*.c))
 
 $(BUILD)/test/%: $(BUILD)/test/%.c.o $(CLI) $(LIB)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS)
 
-check-unit: $(TESTS)                     ## C tests: units, then kernels
-	@set -e; for t in $^; do echo "# $$t"; $$t; done
+units: $(UNITS)
+tools: $(TOOLS)
+
+SAN_FLAGS  := -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
+SAN_BUILD  := $(BUILD)/san
+TSAN_BUILD := $(BUILD)/tsan
+san = $(MAKE) BUILD=$(SAN_BUILD) CPPFLAGS='$(CPPFLAGS) -DCLB_ALLOC_GUARD' \
+      CFLAGS='$(SAN_FLAGS) -fsanitize=address,undefined'
+tsan = $(MAKE) BUILD=$(TSAN_BUILD) CFLAGS='$(SAN_FLAGS) -fsanitize=thread'
+run = test/run.sh --build $(BUILD) $(if $(ONLY),--only '$(ONLY)')
+
+setup:                                   ## install the packages that demo and test need
+	@tools/setup.sh full
+demo:                                    ## build, convert the bundled model, ask it, time it
+	@tools/setup.sh demo
+	+@$(MAKE) programs
+	@tools/demo.sh $(BUILD)
+test:                                    ## everything that fits in 15 minutes; ONLY=GLOB selects suites
+	@tools/setup.sh test
+	+@$(MAKE) all units tools
+	+@$(san) all units tools
+	@$(run) lint unit san cli golden mutate
+test-full:                               ## everything else as well: valgrind, TSan, long mutation
+	@tools/setup.sh full
+	+@$(MAKE) all units tools
+	+@$(san) all units tools
+	+@$(tsan) all units tools
+	@$(run) --full lint unit san cli golden mutate san-cli valgrind tsan
+check-unit: units                        ## C tests: units, then kernels
+	@$(run) unit
+check-san:                               ## C tests again under ASan and UBSan
+	+@$(san) units
+	@$(run) san
+check-cli: all tools                     ## Bats tests of the programs
+	@$(run) cli
+check-golden: all tools                  ## outputs against the reference
+	@$(run) golden
+lint:                                    ## layers, lengths, headers, man pages, scripts
+	@$(run) lint
+bench: programs                          ## time MODEL=FILE (default: the bundled model)
+	@tools/bench.sh $(BUILD) $(MODEL)
+
+# -- install ------------------------------------------------------------------
+D          := $(DESTDIR)
+MAN        := $(wildcard man/*.[1-8])
+COMPLETION := $(DATADIR)/bash-completion/completions
+man_at      = $(MANDIR)/man$(patsubst .%,%,$(suffix $(1)))/$(notdir $(1))
+INSTALLED   = $(PROGRAMS:%=$(BINDIR)/%) $(PROGRAMS:%=$(COMPLETION)/%) $(INCLUDEDIR)/colibri.h \
+              $(addprefix $(LIBDIR)/,libcolibri.a libcolibri.so libcolibri.so.$(MAJOR) \
+              libcolibri.so.$(VERSION) pkgconfig/colibri.pc) $(foreach m,$(MAN),$(call man_at,$m))
+
+install: lib programs                    ## install under PREFIX (/usr/local), below DESTDIR
+	@install -d $(sort $(dir $(addprefix $(D),$(INSTALLED))))
+	install -m 755 $(PROGRAMS:%=$(BUILD)/bin/%) $(D)$(BINDIR)
+	install -m 644 lib/colibri.h $(D)$(INCLUDEDIR)
+	install -m 644 $(LIB) $(SHARED) $(D)$(LIBDIR)
+	ln -sf libcolibri.so.$(VERSION) $(D)$(LIBDIR)/libcolibri.so.$(MAJOR)
+	ln -sf libcolibri.so.$(MAJOR) $(D)$(LIBDIR)/libcolibri.so
+	install -m 644 $(BUILD)/colibri.pc $(D)$(LIBDIR)/pkgconfig
+	for m in $(MAN); do install -m 644 $$m $(D)$(MANDIR)/man$${m##*.}; done
+	for p in $(PROGRAMS); do install -m 644 tools/colibri.bash-completion $(D)$(COMPLETION)/$$p; done
+uninstall:                               ## remove what install put there
+	$(RM) $(addprefix $(D),$(INSTALLED))
+	@if [ -n '$(D)' ] && cd '$(D)'; then \
+	    rmdir -p --ignore-fail-on-non-empty $(sort $(dir $(INSTALLED:/%=%))) 2>/dev/null; fi; true
 
 clean:                                   ## remove the build folder
 	$(RM) -r $(BUILD)
 help:                                    ## print this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all check-unit clean help FORCE
+.PHONY: all lib programs examples units tools setup demo test test-full check-unit check-san \
+        check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(patsubst %.o,%.d,$(filter %.c.o,$(LIB_OBJ) $(call obj,$(CLI_SRC) $(wildcard cmd/*/*.c \
+          examples/*.c test/unit/*.c test/kernel/*.c test/tool/*.c))))

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Runs suites (test/README.md), as many at a time as there are cores, and adds up their TAP.
+# usage: test/run.sh --build DIR [--full] [--only GLOB] GROUP...
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+build=build full='' only='*' groups=()
+while (($#)); do
+    case $1 in
+    --build) build=$2; shift ;;
+    --only) only=$2; shift ;;
+    --full) full=1 ;;
+    *) groups+=("$1") ;;
+    esac
+    shift
+done
+mkdir -p "$build"
+COLIBRI_BUILD=$(cd "$build" && pwd)
+COLIBRI_SAN_BUILD=$COLIBRI_BUILD/san
+COLIBRI_TEST_TMP=$(mktemp -d "${TMPDIR:-/tmp}/colibri-test.XXXXXX")
+COLIBRI_TEST_FULL=$full
+export COLIBRI_BUILD COLIBRI_SAN_BUILD COLIBRI_TEST_TMP COLIBRI_TEST_FULL
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:exitcode=99:allocator_may_return_null=1
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
+export TSAN_OPTIONS=halt_on_error=1:exitcode=99
+log=$COLIBRI_BUILD/test-log
+rm -rf "$log" && mkdir -p "$log"
+
+finish() {
+    trap - EXIT INT TERM
+    local running
+    running=$(jobs -pr)
+    # shellcheck disable=SC2086
+    [[ -z $running ]] || kill $running 2>/dev/null
+    rm -rf "$COLIBRI_TEST_TMP"
+}
+trap finish EXIT
+trap 'finish; exit 130' INT TERM
+
+# -- which suites: "name|build|command" ----------------------------------------
+suites=()
+add() { # NAME BUILD COMMAND...
+    # shellcheck disable=SC2053
+    [[ $1 == $only ]] && suites+=("$1|$2|${*:3}")
+}
+binaries() { # GROUP BUILD WRAPPER
+    local f stem
+    for f in test/unit/test_*.c test/kernel/check_*.c; do
+        [[ -e $f ]] || continue
+        stem=${f#test/} stem=${stem%.c}
+        add "$1/${stem#*/}" "$2" "$3 $2/test/$stem"
+    done
+}
+bats_files() { # GROUP BUILD FILTER
+    local f name
+    for f in test/cli/*.bats; do
+        [[ -e $f ]] || continue
+        name=${f##*/}
+        [[ $3 != *san ]] || grep -q 'test_tags=.*san' "$f" || continue
+        add "$1/${name%.bats}" "$2" "bats --tap $3 $f"
+    done
+}
+scripts() { # GROUP
+    local f
+    for f in test/"$1"/*.sh test/"$1"/*.py; do
+        [[ -x $f ]] && add "$1/$(basename "${f%.*}")" "$COLIBRI_BUILD" "$f"
+    done
+}
+for g in "${groups[@]}"; do
+    case $g in
+    unit) binaries unit "$COLIBRI_BUILD" '' ;;
+    san)
+        binaries san "$COLIBRI_SAN_BUILD" ''
+        [[ -n $full ]] || bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags san' ;;
+    tsan) binaries tsan "$COLIBRI_BUILD/tsan" '' ;;
+    valgrind) binaries valgrind "$COLIBRI_BUILD" 'valgrind -q --error-exitcode=99 --leak-check=full' ;;
+    cli) bats_files cli "$COLIBRI_BUILD" "${full:+ }${full:---filter-tags !slow}" ;;
+    san-cli) bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags !slow' ;;
+    *) scripts "$g" ;;
+    esac
+done
+
+# -- run -----------------------------------------------------------------------
+# Writes the output, then "passed failed skipped seconds" as the last line of NAME.sum.
+run_suite() {
+    local name build cmd out start status=0
+    IFS='|' read -r name build cmd <<<"$1"
+    out=$log/${name//\//-}
+    start=$EPOCHREALTIME
+    # shellcheck disable=SC2086
+    PATH="$build/bin:$PATH" COLIBRI_TEST_BIN=$build/bin $cmd >"$out.tap" 2>"$out.err" </dev/null || status=$?
+    awk -v status="$status" -v sec="$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')" '
+        /^1\.\.[0-9]+/ { plan = substr($1, 4); planned = 1 }
+        /^ok/          { if (tolower($0) ~ /# skip/) skip++; else pass++ }
+        /^not ok/      { fail++ }
+        END {
+            if (!planned && !pass && !fail && !skip) { if (status) fail = 1; else pass = 1 }
+            else if (status && !fail) { print "not ok - exit status " status > "/dev/stderr"; fail = 1 }
+            if (planned && plan != pass + fail + skip) {
+                print "not ok - " plan " tests were announced" > "/dev/stderr"; fail++
+            }
+            printf "%d %d %d %.1f\n", pass, fail, skip, sec
+        }' "$out.tap" >"$out.sum" 2>>"$out.err"
+    show "$name" "$out"
+}
+show() {
+    local pass fail skip sec
+    read -r pass fail skip sec <"$2.sum"
+    {
+        printf '%-7s %-32s %5s passed' "$( ((fail)) && echo FAILED || echo ok)" "$1" "$pass"
+        ((fail)) && printf ', %d failed' "$fail"
+        ((skip)) && printf ', %d skipped' "$skip"
+        printf '  (%s s)\n' "$sec"
+        if [[ -n ${V:-} ]]; then
+            cat "$2.tap" "$2.err"
+        elif ((fail)); then
+            awk '/^not ok/ { on = 1 } /^ok/ { on = 0 } on' "$2.tap" | head -n 60
+            tail -n 30 "$2.err"
+        fi
+    } >"$2.txt"
+    cat "$2.txt" # in one write, so that suites do not mix
+}
+slots=$(nproc 2>/dev/null || echo 1)
+for s in "${suites[@]}"; do
+    while (($(jobs -pr | wc -l) >= slots)); do
+        wait -n
+    done
+    run_suite "$s" &
+done
+wait
+
+# -- sum -------------------------------------------------------------------------
+cat "$log"/*.sum 2>/dev/null | awk -v suites="${#suites[@]}" '
+    { pass += $1; fail += $2; skip += $3; done++ }
+    END {
+        if (skip) printf "%d skipped\n", skip
+        if (done != suites) { print "a suite did not finish"; fail++ }
+        printf "%d passed, %d failed\n", pass, fail
+        exit fail > 0 || !pass
+    }'
