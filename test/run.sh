@@ -114,7 +114,11 @@ show() {
         if [[ -n ${V:-} ]]; then
             cat "$2.tap" "$2.err"
         elif ((fail)); then
-            awk '/^not ok/ { on = 1 } /^ok/ { on = 0 } on' "$2.tap" | head -n 60
+            if grep -q '^not ok' "$2.tap"; then
+                awk '/^not ok/ { on = 1 } /^ok/ { on = 0 } on' "$2.tap" | head -n 60
+            else
+                tail -n 30 "$2.tap"
+            fi
             tail -n 30 "$2.err"
         fi
     } >"$2.txt"

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Every header compiles alone, so that no include order matters; the public one also as C++ and as C99.
+set -uo pipefail
+. test/lint/tap.bash
+warn=(-Wall -Wextra -Wpedantic -Wundef -Werror -I. -fsyntax-only)
+unused=(-Wno-unused-function -Wno-unused-variable)
+
+while read -r h; do
+    tap_run "$h" cc -std=c11 -D_GNU_SOURCE "${warn[@]}" "${unused[@]}" -x c -include "$h" /dev/null
+done < <(find lib kernels cmd test -name '*.h' ! -path '*simde*' | sort)
+tap_run "lib/colibri.h as C++" c++ -std=c++11 "${warn[@]}" -x c++ -include lib/colibri.h /dev/null
+tap_run "lib/colibri.h as C99" cc -std=c99 "${warn[@]}" -x c -include lib/colibri.h /dev/null
+tap_end

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Man pages are clean mdoc, and each program's page has the sections that people look for.
+set -uo pipefail
+. test/lint/tap.bash
+for m in man/*.[1-8]; do
+    [[ -e $m ]] || continue
+    tap_none "$m is clean mdoc" < <(groff -mdoc -ww -z -Tutf8 "$m" 2>&1)
+    [[ $m == *.1 ]] || continue
+    for section in NAME SYNOPSIS DESCRIPTION OPTIONS 'EXIT STATUS' EXAMPLES 'SEE ALSO'; do
+        tap_run "$m has $section" grep -qE "^\.Sh $section" "$m"
+    done
+done
+tap_end
