@@ -53,6 +53,7 @@ struct clb_backend_options {
 struct clb_acts_shape {
     uint32_t max_rows, max_logits, max_seqs;
     uint32_t max_context;     /* the longest sequence */
+    uint32_t top_k;           /* the most experts per token of any pass; 0: the model's own */
     enum clb_kv_dtype kv_dtype;
 };
 
@@ -85,7 +86,8 @@ struct clb_backend_ops {
     bool (*moe_gate)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, struct clb_err *err);
     /* counts, prefix sum, index map: rows of one expert side by side */
     bool (*moe_scatter)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, const struct clb_routes **routes, struct clb_err *err);
-    /* each active expert on all its rows; block[i] is where the weights of routes->active[i] lie */
+    /* each active expert on all its rows; block[i] is where the weights of routes->active[i] lie, or NULL: not in this call
+     * (a store that cannot hold all active experts at once makes several calls) */
     bool (*moe_experts)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, const uint8_t *const *block, struct clb_err *err);
     /* weighted sum in ascending rank, shared experts, residual */
     bool (*moe_gather)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, struct clb_err *err);

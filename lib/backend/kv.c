@@ -1,0 +1,197 @@
+/* kv.c - the block pool of the KV cache and the block tables of sequences.
+ *
+ * The pool maps its memory at once but touches none of it: a page costs memory when its first
+ * position is written. Free blocks are bits of a bitmap; the lowest is handed out first, so that
+ * short work stays in few pages. */
+#include "lib/backend/kv.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "lib/base/mem.h"
+
+struct clb_kv_pool {
+    struct clb_kv_shape shape;
+    uint8_t *base;      /* [n_block][shape.block_bytes] mapped */
+    uint64_t bytes;     /* of the mapping; 0: nothing is mapped */
+    uint32_t n_block, n_free;
+    uint32_t hint;      /* no free bit below this word */
+    uint64_t *free_bit; /* [(n_block + 63) / 64] owned; 1: free */
+    struct clb_ledger *ledger; /* borrowed; NULL: not counted */
+    pthread_mutex_t lock;
+};
+
+static uint32_t element_bytes(enum clb_kv_dtype t)
+{
+    return t == CLB_KV_F32 ? 4 : t == CLB_KV_F16 ? 2 : 1;
+}
+
+/* [dim][64] or [64][dim] elements, then for int8 one f32 scale per position. */
+static bool part_bytes(uint32_t dim, enum clb_kv_dtype t, uint64_t *scale_at, uint64_t *bytes)
+{
+    uint64_t n;
+
+    if (!clb_mul((uint64_t)dim * CLB_KV_BLOCK, element_bytes(t), &n) || !clb_round_up(n, 64, &n))
+        return false;
+    *scale_at = t == CLB_KV_INT8 ? n : 0;
+    return clb_add(n, t == CLB_KV_INT8 ? CLB_KV_BLOCK * sizeof(float) : 0, bytes);
+}
+
+bool clb_kv_shape_init(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype)
+{
+    bool mla = a->attention == CLB_ATTN_MLA; /* one head: the latent and the rotated key */
+
+    *s = (struct clb_kv_shape){
+        .n_layer = a->n_layer,
+        .n_kv_head = mla ? 1 : a->n_kv_head,
+        .key_dim = mla ? a->kv_lora_rank + a->qk_rope_dim : a->head_dim,
+        .value_dim = mla ? a->kv_lora_rank : a->value_dim,
+        .dtype = dtype,
+    };
+    return part_bytes(s->key_dim, dtype, &s->k_scale_at, &s->k_bytes) &&
+           part_bytes(s->value_dim, dtype, &s->v_scale_at, &s->v_bytes) &&
+           clb_add(s->k_bytes, s->v_bytes, &s->head_bytes) &&
+           clb_mul(s->head_bytes, s->n_kv_head, &s->layer_bytes) &&
+           clb_mul(s->layer_bytes, s->n_layer, &s->block_bytes);
+}
+
+static bool map_blocks(struct clb_kv_pool *p, uint32_t n_block, struct clb_err *err)
+{
+    uint64_t bytes;
+
+    if (!clb_mul(p->shape.block_bytes, n_block, &bytes) || bytes > SIZE_MAX / 2)
+        return clb_fail(err, CLB_NO_SPACE, "the KV cache of %u blocks is larger than memory can be",
+                        n_block);
+    if (bytes) {
+        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (base == MAP_FAILED)
+            return clb_fail_nomem(err, bytes);
+        p->base = base;
+    }
+    p->bytes = bytes;
+    p->n_block = p->n_free = n_block;
+    for (uint32_t b = 0; b < n_block; b++)
+        p->free_bit[b / 64] |= UINT64_C(1) << b % 64;
+    if (p->ledger)
+        clb_ledger_add(p->ledger, bytes, bytes);
+    return true;
+}
+
+bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape, uint32_t n_block,
+                     struct clb_ledger *ledger, struct clb_err *err)
+{
+    struct clb_kv_pool *p = clb_new(1, sizeof *p, err);
+
+    *out = NULL;
+    if (!p)
+        return false;
+    p->shape = *shape;
+    p->ledger = ledger;
+    pthread_mutex_init(&p->lock, NULL);
+    p->free_bit = clb_new(((uint64_t)n_block + 63) / 64, sizeof *p->free_bit, err);
+    if (!p->free_bit || !map_blocks(p, n_block, err)) {
+        clb_kv_pool_free(p);
+        return false;
+    }
+    *out = p;
+    return true;
+}
+
+void clb_kv_pool_free(struct clb_kv_pool *p)
+{
+    if (!p)
+        return;
+    if (p->bytes) {
+        munmap(p->base, p->bytes);
+        if (p->ledger)
+            clb_ledger_sub(p->ledger, p->bytes, p->bytes);
+    }
+    clb_free(p->free_bit);
+    pthread_mutex_destroy(&p->lock);
+    clb_free(p);
+}
+
+const struct clb_kv_shape *clb_kv_pool_shape(const struct clb_kv_pool *p)
+{
+    return &p->shape;
+}
+
+uint32_t clb_kv_pool_available(const struct clb_kv_pool *p)
+{
+    struct clb_kv_pool *q = (struct clb_kv_pool *)p; /* the lock is not part of its value */
+
+    pthread_mutex_lock(&q->lock);
+    uint32_t n = q->n_free;
+    pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
+/* The caller holds the lock. */
+static bool take_lowest(struct clb_kv_pool *p, uint32_t *block)
+{
+    if (!p->n_free)
+        return false;
+    while (!p->free_bit[p->hint])
+        p->hint++;
+    unsigned bit = (unsigned)__builtin_ctzll(p->free_bit[p->hint]);
+    p->free_bit[p->hint] &= ~(UINT64_C(1) << bit);
+    p->n_free--;
+    *block = p->hint * 64 + bit;
+    return true;
+}
+
+bool clb_kv_pool_take(struct clb_kv_pool *p, uint32_t *block)
+{
+    pthread_mutex_lock(&p->lock);
+    bool ok = take_lowest(p, block);
+    pthread_mutex_unlock(&p->lock);
+    return ok;
+}
+
+void clb_kv_pool_give(struct clb_kv_pool *p, uint32_t block)
+{
+    pthread_mutex_lock(&p->lock);
+    p->free_bit[block / 64] |= UINT64_C(1) << block % 64;
+    p->n_free++;
+    if (block / 64 < p->hint)
+        p->hint = block / 64;
+    pthread_mutex_unlock(&p->lock);
+}
+
+uint8_t *clb_kv_pool_block(const struct clb_kv_pool *p, uint32_t block)
+{
+    return p->base + block * p->shape.block_bytes;
+}
+
+static uint32_t blocks_for(uint32_t length)
+{
+    return length / CLB_KV_BLOCK + (length % CLB_KV_BLOCK != 0);
+}
+
+bool clb_kv_seq_reserve(struct clb_kv_seq *s, uint32_t length, struct clb_err *err)
+{
+    uint32_t want = blocks_for(length), had = s->n_block;
+
+    if (want > s->n_block_max)
+        return clb_fail(err, CLB_USAGE, "%u positions do not fit: the sequence was opened for %llu",
+                        length, (unsigned long long)s->n_block_max * CLB_KV_BLOCK);
+    while (s->n_block < want && clb_kv_pool_take(s->pool, &s->block[s->n_block]))
+        s->n_block++;
+    if (s->n_block >= want)
+        return true;
+
+    uint32_t found = s->n_block - had;
+    while (s->n_block > had)
+        clb_kv_pool_give(s->pool, s->block[--s->n_block]);
+    return clb_fail(err, CLB_NO_SPACE,
+                    "the KV cache is full: %u more blocks of %d positions are needed, %u are free",
+                    want - had, CLB_KV_BLOCK, found);
+}
+
+void clb_kv_seq_truncate(struct clb_kv_seq *s, uint32_t length)
+{
+    if (length < s->length)
+        s->length = length;
+    while (s->n_block > blocks_for(length))
+        clb_kv_pool_give(s->pool, s->block[--s->n_block]);
+}
