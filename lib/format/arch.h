@@ -127,6 +127,8 @@ bool clb_arch_read(struct clb_arch *a, struct clb_json *j);
 /* Internal consistency: every division, product and bound that the engine relies on (n_head a multiple of n_kv_head, top_k <= n_expert,
  * rope_dim even and <= head_dim, layers with experts >= 1, ...). CLB_BAD_INPUT naming the field. */
 bool clb_arch_check(const struct clb_arch *a, struct clb_err *err);
+/* The first part of clb_arch_check: every field within its own range, whatever the others say. */
+bool clb_arch_ranges(const struct clb_arch *a, struct clb_err *err);
 /* Whether this engine can run it: CLB_UNSUPPORTED naming the first field it cannot. */
 bool clb_arch_runnable(const struct clb_arch *a, struct clb_err *err);
 

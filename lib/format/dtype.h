@@ -76,7 +76,8 @@ void clb_matrix_row(const struct clb_matrix *m, uint32_t row, float *out);
 /* The book of mxfp4: twice the e2m1 values, {0,1,2,3,4,6,8,12, -0.. -12}; a scale of e8m0 byte e is 2^(e-127) and
  * meets the doubled book, so the factor is 2^(e-128). */
 extern const int8_t clb_book_mxfp4[16];
-/* The default book of int4: not uniform (see doc/decisions.md for how it was chosen). */
+/* The default book of int4: not uniform (see doc/decisions.md for how it was chosen). It reaches farther on its negative
+ * side, so group scales may be negative: the search for a scale tries both signs. */
 extern const int8_t clb_book_int4[16];
 float clb_e8m0(uint8_t e); /* 2^(e-128) as a f32 (subnormals included); e = 255 (NaN) must be refused by whoever reads the source */
 
