@@ -4,8 +4,8 @@
 #ifndef CLB_BASE_FMATH_H
 #define CLB_BASE_FMATH_H
 
-/* f32, <= 2 ulp (erf, tanh: <= 4). exp(0) is 1 and exp(-inf) is 0 exactly; exp of less than -87.3 is 0 (no
- * subnormal results); overflow is +inf; NaN stays NaN. */
+/* f32, <= 2 ulp (erf, tanh, sigmoid, silu: <= 4; gelu: 2^-22 |x|). exp(0) is 1 and exp(-inf) is 0
+ * exactly; exp of less than -87.3 is 0 (no subnormal results); overflow is +inf; NaN stays NaN. */
 float clb_expf(float x);
 float clb_logf(float x);     /* x > 0; 0 gives -inf, negative NaN */
 float clb_tanhf(float x);
@@ -15,7 +15,7 @@ float clb_siluf(float x);    /* x / (1 + exp(-x)) */
 float clb_geluf(float x);    /* x/2 (1 + erf(x / sqrt 2)) */
 float clb_gelu_tanhf(float x);
 
-/* double, <= 2 ulp over the ranges used (|x| < 1e9 for sin and cos) */
+/* double, <= 2 ulp (pow: while |y log x| <= 64; sin and cos: |x| < 1e9, NaN beyond) */
 double clb_exp(double x);
 double clb_log(double x);
 double clb_pow(double x, double y); /* x > 0 */
