@@ -40,8 +40,8 @@ static bool fail_va(struct clb_json *j, enum clb_code code, size_t at, const cha
     clb_fail(&j->fault, code, "%s", why);
     if (path.n) /* a key can be of any length: a message shows its start */
         clb_fail_in(&j->fault, "'%.100s%s'", path.p, path.n > 100 ? "..." : "");
-    clb_fail_in(&j->fault, "%s: byte %zu", j->file, at);
-    clb_err_place(&j->fault, j->file, path.n ? path.p : NULL, at);
+    clb_fail_in(&j->fault, "%s: byte %llu", j->file, (unsigned long long)(j->base + at));
+    clb_err_place(&j->fault, j->file, path.n ? path.p : NULL, j->base + at);
     clb_text_free(&path);
     return false;
 }

@@ -45,6 +45,7 @@ struct clb_json {
     size_t n, at;
     const char *file;   /* borrowed; for messages */
     size_t value_at;    /* offset of the value read last (or peeked at) */
+    uint64_t base;      /* where text[0] lies in the file: added to offsets in messages; 0 after open */
     uint32_t depth;
     struct clb_json_state *state; /* owned: scratch, key sets, path; released by close */
     struct clb_err fault;         /* fault.code == CLB_OK while all is well */

@@ -1,0 +1,322 @@
+#include "lib/import/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/mem.h"
+#include "lib/import/shard_index.h"
+
+static const char single[] = "model.safetensors";
+
+const char *const clb_ckpt_text_name[CLB_CKPT_TEXTS] = {
+    [CLB_CKPT_CONFIG] = "config.json",
+    [CLB_CKPT_GENERATION] = "generation_config.json",
+    [CLB_CKPT_TOKENIZER] = "tokenizer.json",
+    [CLB_CKPT_TOKENIZER_CONFIG] = "tokenizer_config.json",
+    [CLB_CKPT_CHAT_TEMPLATE] = "chat_template.jinja",
+    [CLB_CKPT_INDEX] = "model.safetensors.index.json",
+};
+
+/* "dir/name"; NULL without memory. Owned by the caller. */
+static char *path_of(const struct clb_checkpoint *c, const char *name, struct clb_err *err)
+{
+    size_t n = strlen(c->dir) + strlen(name) + 2;
+    char *path = clb_new(n, 1, err);
+
+    if (path)
+        snprintf(path, n, "%s/%s", c->dir, name);
+    return path;
+}
+
+static bool exists(const struct clb_checkpoint *c, const char *name)
+{
+    struct clb_err ignored;
+    struct stat st;
+    char *path = path_of(c, name, &ignored);
+    bool there = path && (stat(path, &st) == 0 || errno != ENOENT);
+
+    clb_free(path);
+    return there;
+}
+
+static bool open_text(struct clb_checkpoint *c, int i, struct clb_err *err)
+{
+    char *path = path_of(c, clb_ckpt_text_name[i], err);
+    struct clb_mapfile *m = &c->text[i];
+    const char *what;
+    bool ok = path && clb_mapfile_open(m, path, err);
+
+    clb_free(path);
+    if (!ok)
+        return false;
+    what = clb_import_not_the_file(m->data, m->size < 512 ? m->size : 512);
+    if (!what)
+        return true;
+    clb_fail(err, CLB_BAD_INPUT, "%s: %s", m->path, what);
+    return clb_err_place(err, m->path, NULL, 0);
+}
+
+bool clb_checkpoint_open(struct clb_checkpoint *c, const char *dir, struct clb_err *err)
+{
+    struct stat st;
+    size_t n = strlen(dir);
+
+    *c = (struct clb_checkpoint){ 0 };
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    c->dir = clb_strdup(dir, err);
+    if (!c->dir)
+        return false;
+    c->dir[n] = 0;
+    if (stat(c->dir, &st) != 0) {
+        clb_fail_sys(err, CLB_BAD_INPUT, "%s", c->dir);
+        return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        clb_fail(err, CLB_BAD_INPUT,
+                 "%s: not a folder; the folder of a Hugging Face checkpoint is expected", c->dir);
+        return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
+    }
+    for (int i = 0; i < CLB_CKPT_TEXTS; i++)
+        if (exists(c, clb_ckpt_text_name[i]) && !open_text(c, i, err))
+            return false;
+    if (c->text[CLB_CKPT_CONFIG].path)
+        return true;
+    clb_fail(err, CLB_BAD_INPUT,
+             "%s: no config.json; the folder of a Hugging Face checkpoint is expected", c->dir);
+    return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
+}
+
+static bool is_weights(const char *name)
+{
+    static const char *const end[] = { ".safetensors", ".bin", ".pth", ".pt", ".gguf" };
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof end / sizeof *end; i++)
+        if (n > strlen(end[i]) && !strcmp(name + n - strlen(end[i]), end[i]))
+            return true;
+    return false;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Weight files of the folder that no index names, sorted; at most `room`. */
+static uint32_t unused_files(const struct clb_checkpoint *c, char *name[], uint32_t room)
+{
+    DIR *dir = opendir(c->dir);
+    uint32_t n = 0;
+    struct dirent *e;
+    struct clb_err ignored;
+
+    while (dir && n < room && (e = readdir(dir))) {
+        const char *key = e->d_name;
+
+        if (!is_weights(key))
+            continue;
+        if (c->n_shard && bsearch(&key, c->shard_name, c->n_shard, sizeof *c->shard_name, by_text))
+            continue;
+        name[n] = clb_strdup(key, &ignored);
+        n += name[n] != NULL;
+    }
+    if (dir)
+        closedir(dir);
+    qsort(name, n, sizeof *name, by_text);
+    return n;
+}
+
+static void note_unused(const struct clb_checkpoint *c, struct clb_text *notes)
+{
+    char *name[64];
+    uint32_t n = unused_files(c, name, 64);
+
+    for (uint32_t i = 0; i < n; i++) {
+        clb_note(notes, "%s: not used: %s does not name it", name[i],
+                 c->text[CLB_CKPT_INDEX].path ? "the index" : "no index");
+        clb_free(name[i]);
+    }
+}
+
+/* Without weights of the right kind: says which of the wrong kind are there. */
+static bool no_weights(const struct clb_checkpoint *c, struct clb_err *err)
+{
+    char *name[8];
+    uint32_t n = unused_files(c, name, 8);
+
+    if (n)
+        clb_fail(err, CLB_BAD_INPUT,
+                 "%s: no model.safetensors and no model.safetensors.index.json; '%s' is not read: "
+                 "only safetensors with these names are",
+                 c->dir, name[0]);
+    else
+        clb_fail(err, CLB_BAD_INPUT,
+                 "%s: no weights: neither model.safetensors nor model.safetensors.index.json",
+                 c->dir);
+    for (uint32_t i = 0; i < n; i++)
+        clb_free(name[i]);
+    return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
+}
+
+/* Fills shard_name from the index, or with the one file. */
+static bool name_shards(struct clb_checkpoint *c, const struct clb_shard_index *ix,
+                        struct clb_err *err)
+{
+    uint32_t n = ix->n_file ? ix->n_file : 1;
+
+    c->shard_name = clb_new(n, sizeof *c->shard_name, err);
+    c->shard = clb_new(n, sizeof *c->shard, err);
+    if (!c->shard_name || !c->shard)
+        return false;
+    for (; c->n_shard < n; c->n_shard++) {
+        c->shard_name[c->n_shard] = clb_strdup(ix->n_file ? ix->file[c->n_shard] : single, err);
+        if (!c->shard_name[c->n_shard])
+            return false;
+        if (!exists(c, c->shard_name[c->n_shard]))
+            clb_problem(&c->problems, "shard '%s' is missing, but the index names it",
+                        c->shard_name[c->n_shard]);
+    }
+    return clb_problems_none(&c->problems, c->dir, err);
+}
+
+static int by_name(const void *pa, const void *pb)
+{
+    const struct clb_ckpt_tensor *a = pa, *b = pb;
+    int order = strcmp(a->t->name, b->t->name);
+
+    return order ? order : (a->shard > b->shard) - (a->shard < b->shard);
+}
+
+static bool open_headers(struct clb_checkpoint *c, struct clb_err *err)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < c->n_shard; i++) {
+        char *path = path_of(c, c->shard_name[i], err);
+        bool ok = path && clb_safetensors_open(&c->shard[i], path, err);
+
+        clb_free(path);
+        if (!ok)
+            return false;
+        n += c->shard[i].n_tensor;
+    }
+    c->tensor = n <= UINT32_MAX ? clb_new(n, sizeof *c->tensor, err) : NULL;
+    if (!c->tensor)
+        return n <= UINT32_MAX ? false
+                               : clb_fail(err, CLB_BAD_INPUT, "%s: too many tensors", c->dir);
+    for (uint32_t i = 0; i < c->n_shard; i++)
+        for (uint32_t k = 0; k < c->shard[i].n_tensor; k++)
+            c->tensor[c->n_tensor++] = (struct clb_ckpt_tensor){ &c->shard[i].tensor[k], i };
+    qsort(c->tensor, c->n_tensor, sizeof *c->tensor, by_name);
+    for (uint32_t i = 1; i < c->n_tensor; i++)
+        if (!strcmp(c->tensor[i - 1].t->name, c->tensor[i].t->name))
+            clb_problem(&c->problems, "tensor '%s' is in '%s' and in '%s'", c->tensor[i].t->name,
+                        c->shard_name[c->tensor[i - 1].shard], c->shard_name[c->tensor[i].shard]);
+    return true;
+}
+
+/* Both lists are sorted by name: one walk finds what only one of them has. */
+static void compare(struct clb_checkpoint *c, const struct clb_shard_index *ix)
+{
+    uint32_t i = 0, k = 0;
+
+    while (i < ix->n_entry || k < c->n_tensor) {
+        const struct clb_index_entry *e = &ix->entry[i];
+        const struct clb_ckpt_tensor *t = &c->tensor[k];
+        int order = i == ix->n_entry ? 1 : k == c->n_tensor ? -1 : strcmp(e->tensor, t->t->name);
+
+        if (order < 0) {
+            clb_problem(&c->problems,
+                        "tensor '%s': the index says it is in '%s', but no shard has it", e->tensor,
+                        ix->file[e->file]);
+            i++;
+        } else if (order > 0) {
+            clb_problem(&c->problems, "tensor '%s' of '%s' is not in the index", t->t->name,
+                        c->shard_name[t->shard]);
+            k++;
+        } else {
+            if (e->file != t->shard)
+                clb_problem(&c->problems,
+                            "tensor '%s': the index says it is in '%s', but it is in '%s'",
+                            e->tensor, ix->file[e->file], c->shard_name[t->shard]);
+            i++;
+            do /* a name that two shards have was reported before */
+                k++;
+            while (k < c->n_tensor && !strcmp(c->tensor[k].t->name, e->tensor));
+        }
+    }
+}
+
+/* Loaders disagree about which of the two they prefer. */
+static bool check_single(const struct clb_checkpoint *c, const struct clb_shard_index *ix,
+                         struct clb_err *err)
+{
+    if (!c->text[CLB_CKPT_INDEX].path)
+        return exists(c, single) || no_weights(c, err);
+    for (uint32_t i = 0; i < ix->n_file; i++)
+        if (!strcmp(ix->file[i], single))
+            return true;
+    if (!exists(c, single))
+        return true;
+    clb_fail(err, CLB_BAD_INPUT, "%s: has %s, and %s that does not name it; remove one of them",
+             c->dir, single, clb_ckpt_text_name[CLB_CKPT_INDEX]);
+    return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
+}
+
+bool clb_checkpoint_open_shards(struct clb_checkpoint *c, struct clb_text *notes,
+                                struct clb_err *err)
+{
+    const struct clb_mapfile *m = &c->text[CLB_CKPT_INDEX];
+    struct clb_shard_index ix = { 0 };
+    bool ok = false;
+
+    if (m->path && !clb_shard_index_read(&ix, (const char *)m->data, m->size, m->path, err))
+        goto done;
+    if (!check_single(c, &ix, err) || !name_shards(c, &ix, err) || !open_headers(c, err))
+        goto done;
+    if (m->path)
+        compare(c, &ix);
+    note_unused(c, notes);
+    ok = clb_problems_none(&c->problems, c->dir, err);
+done:
+    clb_shard_index_free(&ix);
+    return ok;
+}
+
+void clb_checkpoint_close(struct clb_checkpoint *c)
+{
+    for (int i = 0; i < CLB_CKPT_TEXTS; i++)
+        if (c->text[i].path)
+            clb_mapfile_close(&c->text[i]);
+    for (uint32_t i = 0; i < c->n_shard; i++) {
+        clb_safetensors_close(&c->shard[i]);
+        clb_free(c->shard_name[i]);
+    }
+    clb_free(c->shard);
+    clb_free(c->shard_name);
+    clb_free(c->tensor);
+    clb_free(c->dir);
+    clb_problems_free(&c->problems);
+    *c = (struct clb_checkpoint){ 0 };
+}
+
+bool clb_checkpoint_has(const struct clb_checkpoint *c, const char *path)
+{
+    struct stat want, st;
+    struct dirent *e;
+    bool found = false;
+    DIR *dir;
+
+    if (stat(path, &want) != 0 || !(dir = opendir(c->dir)))
+        return false;
+    while (!found && (e = readdir(dir)))
+        found = fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && st.st_dev == want.st_dev &&
+                st.st_ino == want.st_ino;
+    closedir(dir);
+    return found;
+}

@@ -1,0 +1,55 @@
+/* checkpoint.h - a Hugging Face folder: which files it has, and all tensors of its shards.
+ *
+ * Weights are model.safetensors, or the shards that model.safetensors.index.json names: only those
+ * are read, and index and shards must agree in both directions. Symbolic links are followed (hub
+ * caches are made of them), names that leave the folder are refused. */
+#ifndef CLB_IMPORT_CHECKPOINT_H
+#define CLB_IMPORT_CHECKPOINT_H
+
+#include <stdint.h>
+
+#include "lib/base/err.h"
+#include "lib/base/mapfile.h"
+#include "lib/base/str.h"
+#include "lib/import/problems.h"
+#include "lib/import/safetensors.h"
+
+enum clb_ckpt_text {
+    CLB_CKPT_CONFIG,
+    CLB_CKPT_GENERATION,
+    CLB_CKPT_TOKENIZER,
+    CLB_CKPT_TOKENIZER_CONFIG,
+    CLB_CKPT_CHAT_TEMPLATE,
+    CLB_CKPT_INDEX,
+    CLB_CKPT_TEXTS
+};
+extern const char *const clb_ckpt_text_name[CLB_CKPT_TEXTS]; /* "config.json", ... */
+
+/* A tensor and the shard that holds it. */
+struct clb_ckpt_tensor {
+    const struct clb_st_tensor *t;
+    uint32_t shard;
+};
+
+struct clb_checkpoint {
+    char *dir;                               /* owned */
+    struct clb_mapfile text[CLB_CKPT_TEXTS]; /* path NULL: the folder has no such file */
+    struct clb_safetensors *shard;           /* [n_shard] owned */
+    char **shard_name;                       /* [n_shard] owned, ascending */
+    uint32_t n_shard;
+    struct clb_ckpt_tensor *tensor; /* [n_tensor] owned, ascending names, each once */
+    uint32_t n_tensor;
+    struct clb_problems problems; /* what was wrong, when open or open_shards failed */
+};
+
+/* The folder and its JSON files. config.json must be there. */
+bool clb_checkpoint_open(struct clb_checkpoint *c, const char *dir, struct clb_err *err);
+/* Headers of all shards. Weight files that are not used are noted. */
+bool clb_checkpoint_open_shards(struct clb_checkpoint *c, struct clb_text *notes,
+                                struct clb_err *err);
+void clb_checkpoint_close(struct clb_checkpoint *c); /* safe on a zeroed struct */
+
+/* Whether path is (by device and inode) one of the folder's entries. */
+bool clb_checkpoint_has(const struct clb_checkpoint *c, const char *path);
+
+#endif
