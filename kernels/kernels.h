@@ -13,7 +13,7 @@
 
 #include "lib/format/dtype.h"
 
-/* What a machine can do; each level implies the ones before it (neon stands alone). */
+/* What a machine can do, best last. Each level implies avx2; avx512 does not imply avxvnni. */
 enum clb_isa { CLB_ISA_SCALAR, CLB_ISA_AVX2, CLB_ISA_AVXVNNI, CLB_ISA_AVX512, CLB_ISA_COUNT };
 
 /* Activations for quantised matrices, one record per token: `cols` padded to 32 signed bytes, then per
@@ -55,7 +55,7 @@ typedef void clb_matmul_fn(const struct clb_matmul *m);
  * For query i over its valid keys first[i] <= j < last[i] (first < last <= 64):
  *   s_j = (fmaf chain over key_dim ascending of q[d] * k[d][j]) * scale;   int8: (chain * k_scale[j]) * scale
  *   softcap c > 0: s_j = c * tanh(s_j / c)
- *   m = max s_j;  p_j = expf(s_j - m), 0 for keys that are not valid
+ *   m = max s_j (a zero is +0);  p_j = expf(s_j - m), 0 for keys that are not valid
  *   l = tree(p) over 64: 16 lanes lane[i] = ((p[i] + p[16+i]) + p[32+i]) + p[48+i], then the tree below
  *   o[d] = fmaf chain over valid keys ascending of p_j * v[j][d] from +0;   int8: (p_j * v_scale[j]) * v[j][d]
  * k and v widened exactly. */
@@ -80,16 +80,20 @@ struct clb_kernels {
     enum clb_isa isa;
     clb_matmul_fn *matmul[CLB_DTYPE_COUNT];
 
-    /* One activation row to a record. Per group: amax = max |x|; scale = amax / 127; inverse = 127 / amax; a = (int)rint(x * inverse)
-     * clamped to +-127 (round half to even); amax 0 or not finite inverse: scale 0 and zeros. cols need not be a multiple of 32. */
+    /* One activation row to a record. Per group: amax = max |x|; scale = amax / 127; inverse = 127 / amax;
+     * a = (int)rint(x * inverse) clamped to +-127 (round half to even). amax 0 or inverse not finite: scale 0 and
+     * zeros. A NaN or infinity among x: scale NaN and zeros, so that it shows in every output.
+     * cols need not be a multiple of 32. */
     void (*quantise)(void *record, const float *x, uint32_t cols);
-    /* y[i] = (x[i] * r) * w[i], r = 1 / sqrt(sum(x*x) / n + eps); w NULL: without. y may be x. */
+    /* y[i] = (x[i] * r) * w[i], r = 1 / sqrt(sum(x*x) / n + eps); w NULL: without. y may be x. n >= 1. */
     void (*rms_norm)(float *y, const float *x, const float *w, uint32_t n, float eps);
-    /* y[i] = ((x[i] - mean) * r) * w[i] + b[i] (fmaf(.., w, b)); b may be NULL. */
+    /* y[i] = fmaf((x[i] - mean) * r, w[i], b[i]), mean = sum(x) / n, r = 1 / sqrt(sum((x-mean)^2) / n + eps);
+     * b NULL: a product. y may be x. n >= 1. */
     void (*layer_norm)(float *y, const float *x, const float *w, const float *b, uint32_t n, float eps);
-    /* y[i] = act(gate[i]) * up[i]; act by enum clb_act of lib/format/arch.h. y may be gate. */
+    /* y[i] = act(gate[i]) * up[i]; act by enum clb_act of lib/format/arch.h. y may be gate. Clamped SwiGLU:
+     * g = min(gate, limit), u = up clamped to +-limit, y = (u + 1) * (g * sigmoid(alpha * g)). */
     void (*glu)(uint32_t act, float *y, const float *gate, const float *up, uint32_t n, float limit, float alpha);
-    /* x[i] = exp(x[i] - max) / sum, in place; n >= 1 */
+    /* x[i] = exp(x[i] - max) / sum, in place; n >= 1; max ignores NaN */
     void (*softmax)(float *x, uint32_t n);
     void (*add)(float *y, const float *x, uint32_t n);                  /* y[i] += x[i] */
     void (*scale_add)(float *y, const float *x, float s, uint32_t n);   /* y[i] = fmaf(s, x[i], y[i]) */

@@ -1,0 +1,17 @@
+/* dispatch.c - the table of kernels of a level: the scalar ones, overwritten folder by folder. */
+#include "kernels/kernels.h"
+
+void clb_kernels_for(struct clb_kernels *k, enum clb_isa isa)
+{
+    clb_kernels_fill_scalar(k);
+#if defined(__x86_64__)
+    if (isa >= CLB_ISA_AVX2)
+        clb_kernels_fill_avx2(k);
+    if (isa == CLB_ISA_AVXVNNI) /* machines with AVX-512 need not have it */
+        clb_kernels_fill_avxvnni(k);
+    if (isa >= CLB_ISA_AVX512)
+        clb_kernels_fill_avx512(k);
+#endif
+    k->isa = isa;
+    k->name = clb_isa_name(isa);
+}
