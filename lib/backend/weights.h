@@ -1,4 +1,4 @@
-/* weights.h - the weights of one model as a backend sees them. Filled by lib/model/weights.c from a reader;
+/* weights.h - the weights of one model as a backend sees them. Filled by lib/model/bind.c from a reader;
  * every pointer is borrowed from the mapping. A missing vector is NULL, a missing matrix has tiles NULL. */
 #ifndef CLB_BACKEND_WEIGHTS_H
 #define CLB_BACKEND_WEIGHTS_H

@@ -16,8 +16,14 @@ struct clb_experts;
 bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint64_t budget, bool verify,
                      struct clb_ledger *ledger, struct clb_err *err);
 void clb_experts_free(struct clb_experts *s);
+/* Changes the budget of a cache; what is held stays as far as it fits, least recently used blocks go first. On
+ * failure the cache holds fewer blocks than asked for, but is usable. Nothing happens when there is no cache. */
+bool clb_experts_resize(struct clb_experts *s, uint64_t budget, struct clb_err *err);
 /* The most experts one get may ask for. */
 uint32_t clb_experts_max_get(const struct clb_experts *s);
+/* Bytes that the cache of a file takes: at least, and to hold every expert. */
+uint64_t clb_experts_least_bytes(const struct clb_reader *r);
+uint64_t clb_experts_all_bytes(const struct clb_reader *r);
 /* block[i] = where expert id[i] of the layer lies; valid until the next get. `verify` checks checksums on first touch. */
 bool clb_experts_get(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n,
                      const uint8_t **block, struct clb_err *err);

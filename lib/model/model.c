@@ -1,0 +1,199 @@
+#include "lib/model/model.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/crc.h"
+#include "lib/base/mem.h"
+#include "lib/model/bind.h"
+
+static uint64_t expert_file_bytes(const struct clb_reader *r)
+{
+    uint64_t sum = 0; /* blocks do not overlap: at most the file's size */
+
+    for (uint32_t i = 0; i < r->n_expert_layers; i++)
+        for (uint32_t e = 0; e < r->experts[i].count; e++)
+            sum += r->experts[i].size[e];
+    return sum;
+}
+
+/* Dense tensors are all read by every pass, so their first touch is now. */
+static bool verify_dense(const struct clb_reader *r, struct clb_err *err)
+{
+    for (uint32_t i = 0; i < r->n_tensors; i++) {
+        const struct clb_tensor *t = &r->tensors[i];
+        uint32_t crc = clb_crc32(0, r->data + t->offset, t->size);
+
+        if (crc == t->crc32)
+            continue;
+        clb_fail(err, CLB_BAD_INPUT, "%s: tensor '%s': crc32 is %08" PRIx32 ", but the header says %08" PRIx32,
+                 r->path, t->name, crc, t->crc32);
+        return clb_err_place(err, r->path, t->name, t->offset);
+    }
+    return true;
+}
+
+static bool open_file(struct clb_model *m, const struct clb_model_source *from, const struct clb_model_options *o,
+                      struct clb_err *err)
+{
+    struct clb_reader *r = &m->reader;
+
+    if (from->path ? !clb_reader_open(r, from->path, err) : !clb_reader_open_memory(r, from->bytes, from->n, err))
+        return false;
+    if (!clb_arch_runnable(&r->arch, err)) {
+        clb_err_place(err, r->path, NULL, CLB_NO_OFFSET);
+        return clb_fail_in(err, "%s", r->path);
+    }
+    if (o->verify && !verify_dense(r, err))
+        return false;
+    return clb_weights_bind(&m->weights, r, err);
+}
+
+static bool open_experts(struct clb_model *m, const struct clb_model_options *o, struct clb_err *err)
+{
+    const struct clb_reader *r = &m->reader;
+    bool cache = o->memory > 0 && r->map.size > 0;
+    uint64_t least = cache ? clb_experts_least_bytes(r) : 0;
+    uint64_t held = cache ? r->size - expert_file_bytes(r) : r->size;
+
+    m->limit = o->memory;
+    m->dense_bytes = r->size - expert_file_bytes(r);
+    if (m->limit && (held > m->limit || m->limit - held < least))
+        return clb_fail(err, CLB_NO_SPACE,
+                        "%s: the memory limit is %" PRIu64 " bytes, but weights need at least %" PRIu64 ": %" PRIu64
+                        " dense, %" PRIu64 " for experts", r->path, m->limit, held + least, m->dense_bytes,
+                        held + least - m->dense_bytes);
+    m->block = clb_new(r->arch.n_expert, sizeof *m->block, err);
+    if (!m->block)
+        return false;
+    clb_ledger_add(&m->ledger[CLB_POOL_WEIGHTS], held, held);
+    return clb_experts_new(&m->experts, r, cache ? m->limit - held : 0, o->verify, &m->ledger[CLB_POOL_WEIGHTS], err);
+}
+
+static bool slabs_disabled(void)
+{
+    const char *v = getenv("COLIBRI_MEMORY_POOL_DISABLE");
+
+    return v && !strcmp(v, "1");
+}
+
+static bool open_backend(struct clb_model *m, const struct clb_model_options *o, struct clb_err *err)
+{
+    m->slab_options = (struct clb_slab_options){ .disabled = slabs_disabled() };
+    memcpy(m->slab_options.class_bytes, o->slab_classes, sizeof o->slab_classes);
+    if (!clb_slab_new(&m->slab, &m->slab_options, &m->ledger[CLB_POOL_ACTIVATIONS], err))
+        return false;
+    m->op = clb_backend_find(o->backend, err);
+    if (!m->op)
+        return false;
+    struct clb_backend_options bo = {
+        .n_thread = o->n_thread,
+        .cpu_level = o->cpu_level,
+        .no_routing_cache = o->no_routing_cache,
+        .slab = m->slab,
+    };
+    return m->op->open(&m->be, &bo, err);
+}
+
+bool clb_model_open(struct clb_model **out, const struct clb_model_source *from, const struct clb_model_options *o,
+                    struct clb_err *err)
+{
+    struct clb_model *m = clb_new(1, sizeof *m, err);
+
+    *out = NULL;
+    if (!m)
+        return false;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->called, NULL);
+    if (!open_file(m, from, o, err) || !open_experts(m, o, err) || !open_backend(m, o, err)) {
+        clb_model_close(m);
+        return false;
+    }
+    *out = m;
+    return true;
+}
+
+void clb_model_close(struct clb_model *m)
+{
+    if (!m)
+        return;
+    if (m->be)
+        m->op->close(m->be);
+    clb_slab_free(m->slab);
+    clb_experts_free(m->experts);
+    clb_weights_done(&m->weights);
+    clb_reader_close(&m->reader);
+    clb_free(m->block);
+    pthread_cond_destroy(&m->called);
+    pthread_mutex_destroy(&m->lock);
+    clb_free(m);
+}
+
+void clb_model_take_turn(struct clb_model *m)
+{
+    pthread_mutex_lock(&m->lock);
+    uint64_t mine = m->ticket++;
+    while (m->serving != mine)
+        pthread_cond_wait(&m->called, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void clb_model_end_turn(struct clb_model *m)
+{
+    pthread_mutex_lock(&m->lock);
+    m->serving++;
+    pthread_cond_broadcast(&m->called);
+    pthread_mutex_unlock(&m->lock);
+}
+
+bool clb_model_has_cache(const struct clb_model *m)
+{
+    return m->limit > 0 && m->reader.map.size > 0;
+}
+
+uint32_t clb_model_max_rows(const struct clb_model *m, uint32_t top_k)
+{
+    uint32_t get = clb_experts_max_get(m->experts);
+
+    if (!clb_model_has_cache(m) || get >= m->reader.arch.n_expert)
+        return UINT32_MAX;
+    return get / top_k > 1 ? get / top_k : 1;
+}
+
+/* Under a limit the expert cache is as large as the committed bytes allow. */
+static bool fit_cache(struct clb_model *m, uint64_t committed, struct clb_err *err)
+{
+    uint64_t held = clb_model_has_cache(m) ? m->dense_bytes : m->reader.size;
+    uint64_t least = clb_model_has_cache(m) ? clb_experts_least_bytes(&m->reader) : 0;
+    uint64_t left = m->limit - held; /* open_experts has checked it */
+
+    if (committed > left || left - committed < least)
+        return clb_fail(err, CLB_NO_SPACE,
+                        "the memory limit is %" PRIu64 " bytes; weights need at least %" PRIu64
+                        ", and KV cache, activations and host buffers %" PRIu64, m->limit, held + least, committed);
+    return clb_experts_resize(m->experts, left - committed, err);
+}
+
+bool clb_model_commit(struct clb_model *m, uint64_t bytes, struct clb_err *err)
+{
+    uint64_t sum;
+    bool ok;
+
+    clb_model_take_turn(m);
+    if (!clb_add(m->committed, bytes, &sum))
+        ok = clb_fail_nomem(err, bytes);
+    else
+        ok = m->limit == 0 || fit_cache(m, sum, err);
+    if (ok)
+        m->committed = sum;
+    clb_model_end_turn(m);
+    return ok;
+}
+
+void clb_model_release(struct clb_model *m, uint64_t bytes)
+{
+    clb_model_take_turn(m);
+    m->committed -= bytes;
+    clb_model_end_turn(m);
+}

@@ -1,0 +1,60 @@
+#include "lib/model/plan.h"
+
+#include <inttypes.h>
+
+#include "lib/base/mem.h"
+#include "lib/model/available.h"
+
+static uint64_t least_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Under a limit: dense weights, and the cache that fits beside `run` bytes more. */
+static uint64_t weight_bytes(const struct clb_model *m, uint64_t run)
+{
+    if (!clb_model_has_cache(m))
+        return m->reader.size;
+    uint64_t other = m->dense_bytes + m->committed + run;
+    uint64_t cache = m->limit > other ? m->limit - other : 0;
+    uint64_t least = clb_experts_least_bytes(&m->reader), all = clb_experts_all_bytes(&m->reader);
+    return m->dense_bytes + (cache < least ? least : least_of(cache, all));
+}
+
+bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s, struct clb_err *err)
+{
+    struct clb_kv_shape kv;
+    uint64_t run, system = clb_memory_available("");
+
+    *p = (struct clb_memory_plan){ .host_buffers = s->host_bytes };
+    p->activations = m->op->acts_bytes(m->be, &m->reader.arch, &s->acts);
+    if (!clb_kv_shape_init(&kv, &m->reader.arch, s->acts.kv_dtype) ||
+        !clb_mul(kv.block_bytes, s->n_block, &p->kv_cache) || !clb_add(p->kv_cache, p->activations, &run) ||
+        !clb_add(run, p->host_buffers, &run))
+        return clb_fail(err, CLB_USAGE, "a KV cache of %" PRIu64 " positions is larger than memory can be",
+                        (uint64_t)s->n_block * CLB_KV_BLOCK);
+    clb_model_take_turn(m);
+    p->weights = weight_bytes(m, run);
+    p->available = m->limit ? m->limit - least_of(m->committed, m->limit) : system;
+    clb_model_end_turn(m);
+    if (m->limit && system)
+        p->available = least_of(p->available, system);
+    if (!clb_add(p->weights, run, &p->total))
+        return clb_fail_nomem(err, run);
+    return true;
+}
+
+uint64_t clb_plan_run_bytes(const struct clb_memory_plan *p)
+{
+    return p->kv_cache + p->activations + p->host_buffers;
+}
+
+bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err)
+{
+    if (p->available == 0 || clb_plan_run_bytes(p) <= p->available)
+        return true;
+    return clb_fail(err, CLB_NO_SPACE,
+                    "needs %" PRIu64 " bytes beside the weights (KV cache %" PRIu64 ", activations %" PRIu64
+                    ", host buffers %" PRIu64 "), but %" PRIu64 " are available; a shorter context needs less",
+                    clb_plan_run_bytes(p), p->kv_cache, p->activations, p->host_buffers, p->available);
+}

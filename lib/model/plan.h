@@ -1,0 +1,28 @@
+/* plan.h - what a run will take, by category, before anything is allocated. */
+#ifndef CLB_MODEL_PLAN_H
+#define CLB_MODEL_PLAN_H
+
+#include "lib/model/model.h"
+
+/* What a batch or an infer call reserves. */
+struct clb_run_shape {
+    struct clb_acts_shape acts;
+    uint32_t n_block;    /* of the KV pool */
+    uint64_t host_bytes; /* token ids, logits, tables */
+};
+
+struct clb_memory_plan {
+    uint64_t weights; /* the file, or dense weights and the expert cache under a memory limit */
+    uint64_t kv_cache, activations, host_buffers, total;
+    uint64_t available; /* what the system or the limit leaves for all of it; 0: unknown */
+};
+
+/* CLB_USAGE when a size does not fit in 64 bits. */
+bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s, struct clb_err *err);
+/* Everything but the weights. */
+uint64_t clb_plan_run_bytes(const struct clb_memory_plan *p);
+/* CLB_NO_SPACE, by category, when what must be allocated is more than the system has. Mapped weights are not counted: the system
+ * reads them again when it has to. */
+bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err);
+
+#endif
