@@ -1,0 +1,130 @@
+/* bench.h - what colibri-bench measures, and who shows it.
+ *
+ * measure.c fills a struct bench_run per (threads, batch); show.c, export.c and picture.c print it
+ * as tables, as JSON or CSV, and as an SVG. quality.c is the other half: perplexity and the
+ * distance between two models. */
+#ifndef CMD_BENCH_H
+#define CMD_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "lib/base/err.h"
+#include "lib/base/str.h"
+#include "lib/colibri.h"
+
+#define BENCH_NAME "colibri-bench"
+
+/* The stages of the library, and what a pass spends outside of them. */
+enum { BENCH_OTHER = COLIBRI_STAGES, BENCH_STAGES };
+
+struct bench_options {
+    uint32_t prefill, decode; /* tokens of each sequence */
+    uint32_t repeats;
+    uint32_t context; /* 0: as long as needed */
+    uint32_t experts_per_token;
+    uint32_t max_tokens; /* of a document */
+    uint64_t seed;
+    int32_t kv_dtype;
+    bool ids; /* documents are token ids */
+    bool quiet;
+    const char *cpu_level;
+};
+
+struct bench_tokens {
+    int32_t *id; /* owned */
+    size_t n;
+};
+
+/* One number measured in every repeat. */
+struct bench_time {
+    double median; /* seconds */
+    double spread; /* half of (largest - smallest), as a part of the median */
+};
+
+struct bench_routing {
+    double touched;   /* active experts per layer and pass */
+    double imbalance; /* rows of a layer's busiest expert / its mean, averaged over layers */
+    double reused;    /* part of the index maps that were kept from the pass before */
+    uint32_t unused;  /* experts that no token chose */
+    struct bench_expert {
+        uint32_t layer, expert;
+        double share; /* of the slots of its layer */
+    } most, least;
+};
+
+struct bench_phase {
+    const char *name; /* "prefill", "decode" */
+    uint32_t tokens;  /* of all sequences together; 0: not measured */
+    uint32_t steps;   /* passes in decode; 1 in prefill: the unit of the times in tables */
+    struct bench_time wall;
+    struct {
+        const char *name;
+        struct bench_time time; /* of the whole phase */
+        uint64_t bytes, macs;
+    } stage[BENCH_STAGES];
+    struct bench_routing routing;
+};
+
+struct bench_run {
+    uint32_t threads, batch;
+    struct bench_phase prefill, decode;
+};
+
+/* Everything that was measured, for those who show it. */
+struct bench_result {
+    const char *path;               /* of the model */
+    struct colibri_model_info info; /* texts borrowed from the model that was loaded last */
+    const struct bench_options *options;
+    const struct bench_run *run; /* [n_run] */
+    size_t n_run;
+};
+
+struct bench_quality {
+    uint64_t documents, tokens, rows; /* tokens: those predicted; rows: positions with logits */
+    double nll;                       /* sum over tokens, natural logarithm */
+    double other_nll;                 /* of the model compared with */
+    double kl;                        /* sum over rows of KL(other || model) */
+    uint64_t same_choice;             /* rows with the same most probable token */
+};
+
+/* -- setup.c: models, batches, inputs -- */
+
+/* The library's last error, as an error of ours. Returns false. */
+bool bench_api_fail(struct clb_err *err);
+bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,
+                uint32_t threads, const struct bench_options *o, struct clb_err *err);
+bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err); /* "-": stdin */
+/* Token ids in decimal, separated by white space, each below n_vocab. */
+bool bench_parse_ids(struct bench_tokens *out, struct clb_str text, uint32_t n_vocab,
+                     struct clb_err *err);
+bool bench_random_ids(struct bench_tokens *out, size_t n, uint64_t seed, uint32_t n_vocab,
+                      struct clb_err *err);
+
+/* -- measure.c -- */
+
+bool bench_measure(struct bench_run *out, const struct colibri_model *model, uint32_t batch,
+                   const struct bench_tokens *tokens, const struct bench_options *o,
+                   struct clb_err *err);
+double bench_tokens_per_second(const struct bench_phase *p);
+
+/* -- show.c, export.c, picture.c -- */
+
+bool bench_show(const struct bench_result *r, FILE *f);
+void bench_show_quality(const struct bench_quality *q, const char *path, const char *other,
+                        FILE *f);
+void bench_json(struct clb_text *t, const struct bench_result *r);
+void bench_csv(struct clb_text *t, const struct bench_result *r);
+void bench_json_quality(struct clb_text *t, const struct bench_quality *q, const char *path,
+                        const char *other);
+void bench_svg(struct clb_text *t, const struct bench_result *r);
+
+/* -- quality.c -- */
+
+/* Every line of `text` is a document. `other` may be NULL. */
+bool bench_quality(struct bench_quality *q, const struct colibri_model *model,
+                   const struct colibri_model *other, struct clb_str text, const char *where,
+                   const struct bench_options *o, struct clb_err *err);
+
+#endif

@@ -1,0 +1,282 @@
+/* main.c - colibri-bench: where the time of a model goes, and how well it predicts. */
+#include <errno.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/colibri-bench/bench.h"
+#include "lib/base/mem.h"
+#include "lib/cli/opt.h"
+#include "lib/cli/outfile.h"
+#include "lib/cli/report.h"
+
+struct args {
+    struct bench_options o;
+    struct clb_opt_uints batch, threads;
+    struct clb_common common;
+    const char *model, *tokens, *perplexity, *compare, *svg, *kv_dtype;
+    uint32_t seed;
+    bool json, csv, force;
+};
+
+static int32_t kv_dtype_of(const char *name)
+{
+    return !name                  ? COLIBRI_KV_DEFAULT
+           : !strcmp(name, "f32") ? COLIBRI_KV_F32
+           : !strcmp(name, "f16") ? COLIBRI_KV_F16
+                                  : COLIBRI_KV_INT8;
+}
+
+/* What the option table cannot say. */
+static bool check_args(struct args *a, int argc, char **argv, int first, struct clb_err *err)
+{
+    uint64_t need = (uint64_t)a->o.prefill + a->o.decode;
+
+    if (argc - first != 1)
+        return clb_fail(err, CLB_USAGE, first == argc ? "no model given" : "one model at a time");
+    a->model = argv[first];
+    if (a->json && a->csv)
+        return clb_fail(err, CLB_USAGE, "--json and --csv exclude each other");
+    if (a->compare && !a->perplexity)
+        return clb_fail(err, CLB_USAGE, "--compare needs documents: --perplexity FILE");
+    if (a->o.ids && !a->perplexity)
+        return clb_fail(err, CLB_USAGE, "--ids belongs to --perplexity");
+    if (a->perplexity && (a->svg || a->csv || a->tokens))
+        return clb_fail(err, CLB_USAGE, "--svg, --csv and --tokens do not go with --perplexity");
+    if (a->perplexity)
+        return true;
+    if (!need)
+        return clb_fail(err, CLB_USAGE, "nothing to measure: --prefill and --decode are 0");
+    if (a->o.context && a->o.context < need)
+        return clb_fail(err, CLB_USAGE,
+                        "--ctx %u is too short for %llu tokens (--prefill + --decode)",
+                        a->o.context, (unsigned long long)need);
+    return true;
+}
+
+static bool get_tokens(struct bench_tokens *out, const struct args *a, uint32_t n_vocab,
+                       struct clb_err *err)
+{
+    struct clb_text text = { 0 };
+    size_t most = 1;
+    bool ok;
+
+    if (!a->tokens) {
+        for (uint32_t i = 0; i < a->batch.n; i++)
+            most = a->batch.value[i] > most ? a->batch.value[i] : most;
+        return bench_random_ids(out, most * (a->o.prefill + a->o.decode), a->seed, n_vocab, err);
+    }
+    ok = bench_read_file(&text, a->tokens, err);
+    if (ok) {
+        ok = bench_parse_ids(out, (struct clb_str){ text.p, text.n }, n_vocab, err);
+        if (ok && !out->n)
+            ok = clb_fail(err, CLB_BAD_INPUT, "no token ids");
+        if (!ok)
+            clb_fail_in(err, "%s", a->tokens);
+    }
+    clb_text_free(&text);
+    return ok;
+}
+
+/* A model per thread count, a run per batch size. */
+static bool measure_all(struct bench_run *run, struct colibri_model **model,
+                        struct colibri_model_info *info, const struct args *a, struct clb_err *err)
+{
+    struct bench_tokens tokens = { 0 };
+    bool ok = true;
+
+    for (uint32_t t = 0; ok && t < a->threads.n; t++) {
+        colibri_unload_model(*model);
+        ok = bench_load(model, info, a->model, a->threads.value[t], &a->o, err);
+        if (ok && !tokens.id)
+            ok = get_tokens(&tokens, a, info->vocab_size, err);
+        for (uint32_t b = 0; ok && b < a->batch.n; b++)
+            ok = bench_measure(run++, *model, a->batch.value[b], &tokens, &a->o, err);
+    }
+    clb_free(tokens.id);
+    return ok;
+}
+
+static bool write_svg(const struct bench_result *r, const struct args *a, struct clb_err *err)
+{
+    struct clb_outfile out = { 0 };
+    struct clb_text t = { 0 };
+    bool ok = false;
+
+    bench_svg(&t, r);
+    if (t.failed) {
+        clb_fail_nomem(err, t.n);
+        goto done;
+    }
+    if (!clb_outfile_open(&out, a->svg, a->force, t.n, err))
+        goto done;
+    for (size_t at = 0; at < t.n;) {
+        ssize_t n = write(out.fd, t.p + at, t.n - at);
+
+        if (n < 0 && errno != EINTR) {
+            clb_fail_sys(err, CLB_FAILED, "%s: cannot write", a->svg);
+            goto done;
+        }
+        at += n > 0 ? (size_t)n : 0;
+    }
+    ok = clb_outfile_commit(&out, err);
+done:
+    clb_outfile_discard(&out);
+    clb_text_free(&t);
+    return ok;
+}
+
+/* Prints a text for programs. */
+static bool print_text(struct clb_text *t, struct clb_err *err)
+{
+    bool ok = t->failed ? clb_fail_nomem(err, t->n) : true;
+
+    if (ok)
+        fwrite(t->p, 1, t->n, stdout);
+    clb_text_free(t);
+    return ok;
+}
+
+static bool speed(const struct args *a, struct clb_err *err)
+{
+    struct bench_result r = { .path = a->model, .options = &a->o };
+    struct colibri_model *model = NULL;
+    struct bench_run *run;
+    struct clb_text t = { 0 };
+    bool ok = false;
+
+    r.n_run = (size_t)a->threads.n * a->batch.n;
+    r.run = run = clb_new(r.n_run, sizeof *run, err);
+    if (!run || !measure_all(run, &model, &r.info, a, err))
+        goto done;
+    if (a->svg && !write_svg(&r, a, err))
+        goto done;
+    if (a->json)
+        bench_json(&t, &r);
+    else if (a->csv)
+        bench_csv(&t, &r);
+    else if (!bench_show(&r, stdout))
+        clb_fail_nomem(err, 0);
+    ok = err->code == CLB_OK && (!(a->json || a->csv) || print_text(&t, err));
+done:
+    clb_free(run);
+    colibri_unload_model(model);
+    return ok;
+}
+
+static bool quality(const struct args *a, struct clb_err *err)
+{
+    struct colibri_model *model = NULL, *other = NULL;
+    struct colibri_model_info info;
+    struct clb_text text = { 0 }, json = { 0 };
+    struct bench_quality q;
+    bool ok = false;
+
+    if (!bench_read_file(&text, a->perplexity, err) ||
+        !bench_load(&model, &info, a->model, a->threads.value[0], &a->o, err) ||
+        (a->compare && !bench_load(&other, &info, a->compare, a->threads.value[0], &a->o, err)))
+        goto done;
+    if (!bench_quality(&q, model, other, (struct clb_str){ text.p, text.n }, a->perplexity, &a->o,
+                       err))
+        goto done;
+    ok = true;
+    if (a->json) {
+        bench_json_quality(&json, &q, a->model, a->compare);
+        ok = print_text(&json, err);
+    } else {
+        bench_show_quality(&q, a->model, a->compare, stdout);
+    }
+done:
+    clb_text_free(&text);
+    colibri_unload_model(model);
+    colibri_unload_model(other);
+    return ok;
+}
+
+static int start(struct args *a, int argc, char **argv, int *first)
+{
+    /* clang-format off: a row an option */
+    const struct clb_opt opts[] = {
+        { CLB_OPT_GROUP, 0, "Speed", NULL, NULL, NULL, 0, 0, false },
+        { CLB_OPT_UINT, 'p', "prefill", "N", "prompt tokens of each sequence (512; 0: none)",
+          &a->o.prefill, 0, 1e6, false },
+        { CLB_OPT_UINT, 'n', "decode", "N", "tokens decoded one by one (128; 0: none)",
+          &a->o.decode, 0, 1e6, false },
+        { CLB_OPT_UINTS, 'b', "batch", "LIST", "sequences at a time, like 1,4 (1)",
+          &a->batch, 1, 1024, false },
+        { CLB_OPT_UINTS, 't', "threads", "LIST", "threads, like 1,2 (one per core)",
+          &a->threads, 1, 1024, false },
+        { CLB_OPT_UINT, 'r', "repeats", "N", "runs after a warm-up; the median counts (3)",
+          &a->o.repeats, 1, 1000, false },
+        { CLB_OPT_STRING, 0, "tokens", "FILE", "token ids to feed (default: random)",
+          &a->tokens, 0, 0, false },
+        { CLB_OPT_UINT, 0, "seed", "N", "of the random token ids (0)",
+          &a->seed, 0, UINT32_MAX, false },
+        { CLB_OPT_GROUP, 0, "Quality", NULL, NULL, NULL, 0, 0, false },
+        { CLB_OPT_STRING, 0, "perplexity", "FILE", "of its lines, each a document",
+          &a->perplexity, 0, 0, false },
+        { CLB_OPT_STRING, 0, "compare", "OTHER.bin", "KL divergence from that model, too",
+          &a->compare, 0, 0, false },
+        { CLB_OPT_UINT, 0, "max-tokens", "N", "cut documents to N tokens (512)",
+          &a->o.max_tokens, 2, 1e6, false },
+        { CLB_OPT_FLAG, 0, "ids", NULL, "documents are token ids", &a->o.ids, 0, 0, false },
+        { CLB_OPT_GROUP, 0, "Model", NULL, NULL, NULL, 0, 0, false },
+        { CLB_OPT_UINT, 0, "ctx", "N", "context in tokens (default: what is needed)",
+          &a->o.context, 1, 1e8, false },
+        { CLB_OPT_CHOICE, 0, "kv-dtype", "f32|f16|int8", "type of the KV cache",
+          &a->kv_dtype, 0, 0, false },
+        { CLB_OPT_UINT, 0, "experts-per-token", "K", "instead of the model's own number",
+          &a->o.experts_per_token, 1, 65535, false },
+        { CLB_OPT_STRING, 0, "cpu", "LEVEL", "at most scalar, avx2, avxvnni, avx512",
+          &a->o.cpu_level, 0, 0, false },
+        { CLB_OPT_GROUP, 0, "Output", NULL, NULL, NULL, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "json", NULL, "print JSON", &a->json, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "csv", NULL, "print comma-separated values", &a->csv, 0, 0, false },
+        { CLB_OPT_STRING, 0, "svg", "FILE", "draw the stages", &a->svg, 0, 0, false },
+        { CLB_OPT_FLAG, 'f', "force", NULL, "replace the SVG file", &a->force, 0, 0, false },
+        CLB_OPT_COMMON(&a->common),
+        { .kind = CLB_OPT_END },
+    };
+    /* clang-format on */
+    const struct clb_program self = {
+        .name = BENCH_NAME,
+        .synopsis = "[options] MODEL",
+        .summary = "Measures where the time of a model goes, and how well it predicts text.",
+        .opts = opts,
+        .example = BENCH_NAME " --batch 1,4 --threads 1,2 model.bin",
+    };
+    struct clb_err err = { 0 };
+    int status = clb_opt_start(&self, &a->common, argc, argv, first);
+
+    if (status >= 0)
+        return status;
+    if (check_args(a, argc, argv, *first, &err))
+        return -1;
+    clb_report(BENCH_NAME, &err, 0);
+    fprintf(stderr, "%s: try '%s --help'\n", BENCH_NAME, BENCH_NAME);
+    return CLB_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    struct args a = {
+        .o = { .prefill = 512, .decode = 128, .repeats = 3, .max_tokens = 512 },
+        .batch = { { 1 }, 1 },
+        .threads = { { 0 }, 1 },
+    };
+    struct clb_err err = { 0 };
+    int first, status;
+
+    setlocale(LC_CTYPE, ""); /* whether bars may be drawn in UTF-8 */
+    status = start(&a, argc, argv, &first);
+    if (status < 0) {
+        a.o.kv_dtype = kv_dtype_of(a.kv_dtype);
+        a.o.quiet = a.common.quiet;
+        bool ok = a.perplexity ? quality(&a, &err) : speed(&a, &err);
+        if (!ok)
+            clb_report(BENCH_NAME, &err, a.common.verbose);
+        status = ok ? 0 : clb_exit_status((int)err.code);
+    }
+    return clb_finish(BENCH_NAME, status);
+}

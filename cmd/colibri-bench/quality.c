@@ -1,0 +1,257 @@
+/* quality.c - how well a model predicts given text, and how far two models are apart.
+ *
+ * Every document runs through the model as one sequence. Logits come row by row; with a second
+ * model the rows of a stretch of tokens are kept until the first model reaches the same positions.
+ */
+#include "cmd/colibri-bench/bench.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "lib/base/mem.h"
+#include "lib/cli/report.h"
+
+/* Positions per pass. A pass needs [STRETCH][vocab] logits, so this bounds memory; the result does
+ * not depend on it. */
+enum { STRETCH = 64 };
+
+struct reader { /* one model reading the documents */
+    struct colibri_batch *batch;
+    struct colibri_session *session;
+};
+
+struct scorer {
+    struct bench_quality *q;
+    struct bench_tokens ids; /* of this document */
+    uint32_t n_vocab;
+    float *kept;      /* [STRETCH][vocab] rows of the other model; NULL without one */
+    double *kept_lse; /* [STRETCH] */
+};
+
+/* log(sum(exp(x))) */
+static double log_sum_exp(const float *x, uint32_t n)
+{
+    double max = x[0], sum = 0;
+
+    for (uint32_t i = 1; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    for (uint32_t i = 0; i < n; i++)
+        sum += exp(x[i] - max);
+    return max + log(sum);
+}
+
+static uint32_t largest(const float *x, uint32_t n)
+{
+    uint32_t best = 0;
+
+    for (uint32_t i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return best;
+}
+
+static void keep_row(void *arg, size_t position, const float *logits)
+{
+    struct scorer *s = arg;
+    size_t slot = position % STRETCH;
+
+    memcpy(s->kept + slot * s->n_vocab, logits, s->n_vocab * sizeof *logits);
+    s->kept_lse[slot] = log_sum_exp(logits, s->n_vocab);
+    if (position + 1 < s->ids.n)
+        s->q->other_nll += s->kept_lse[slot] - logits[s->ids.id[position + 1]];
+}
+
+static void score_row(void *arg, size_t position, const float *logits)
+{
+    struct scorer *s = arg;
+    size_t slot = position % STRETCH;
+    double lse = log_sum_exp(logits, s->n_vocab), kl = 0;
+
+    s->q->rows++;
+    if (position + 1 < s->ids.n) {
+        s->q->nll += lse - logits[s->ids.id[position + 1]];
+        s->q->tokens++;
+    }
+    if (!s->kept)
+        return;
+    const float *other = s->kept + slot * s->n_vocab;
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        double log_p = other[i] - s->kept_lse[slot];
+
+        kl += exp(log_p) * (log_p - (logits[i] - lse));
+    }
+    s->q->kl += kl;
+    s->q->same_choice += largest(other, s->n_vocab) == largest(logits, s->n_vocab);
+}
+
+static bool reader_open(struct reader *r, const struct colibri_model *model,
+                        const struct bench_options *o, colibri_rows_fn *fn, struct scorer *s,
+                        struct clb_err *err)
+{
+    const struct colibri_batch_options bo = {
+        .size = sizeof bo,
+        .max_sessions = 1,
+        .context = o->max_tokens,
+        .prefill_chunk = STRETCH,
+        .kv_dtype = o->kv_dtype,
+        .experts_per_token = o->experts_per_token,
+    };
+
+    if (colibri_batch_open(&r->batch, model, &bo) ||
+        colibri_session_open(&r->session, r->batch, NULL))
+        return bench_api_fail(err);
+    colibri_session_on_rows(r->session, fn, s);
+    return true;
+}
+
+static bool reader_feed(struct reader *r, const int32_t *ids, size_t n, struct clb_err *err)
+{
+    size_t end = colibri_session_length(r->session) + n;
+
+    if (colibri_session_feed(r->session, ids, n))
+        return bench_api_fail(err);
+    while (colibri_session_length(r->session) < end)
+        if (colibri_batch_step(r->batch, NULL))
+            return bench_api_fail(err);
+    return true;
+}
+
+static bool encode(struct bench_tokens *out, const struct colibri_model *model, struct clb_str line,
+                   struct clb_err *err)
+{
+    int64_t n = colibri_encode(model, line.p, line.n, 0, NULL, 0);
+
+    *out = (struct bench_tokens){ 0 };
+    if (n < 0)
+        return bench_api_fail(err);
+    out->id = clb_new((size_t)n, sizeof *out->id, err);
+    if (!out->id)
+        return false;
+    out->n = (size_t)n;
+    return colibri_encode(model, line.p, line.n, 0, out->id, out->n) == n || bench_api_fail(err);
+}
+
+/* Both models must read the same ids, else their predictions cannot be compared. */
+static bool check_same_ids(const struct bench_tokens *ids, const struct colibri_model *other,
+                           struct clb_str line, struct clb_err *err)
+{
+    struct bench_tokens theirs;
+    bool ok = encode(&theirs, other, line, err);
+
+    if (ok && (theirs.n != ids->n || memcmp(theirs.id, ids->id, ids->n * sizeof *ids->id)))
+        ok = clb_fail(err, CLB_BAD_INPUT, "the two models cut this text into different tokens");
+    clb_free(theirs.id);
+    return ok;
+}
+
+static bool read_document(struct scorer *s, struct reader *model, struct reader *other,
+                          struct clb_err *err)
+{
+    if (colibri_session_rewind(model->session, 0) ||
+        (other->session && colibri_session_rewind(other->session, 0)))
+        return bench_api_fail(err);
+    for (size_t at = 0; at < s->ids.n; at += STRETCH) {
+        size_t n = s->ids.n - at < STRETCH ? s->ids.n - at : STRETCH;
+
+        if (other->session && !reader_feed(other, s->ids.id + at, n, err))
+            return false;
+        if (!reader_feed(model, s->ids.id + at, n, err))
+            return false;
+    }
+    s->q->documents++;
+    return true;
+}
+
+static bool check_pair(const struct colibri_model *model, const struct colibri_model *other,
+                       uint32_t *n_vocab, const struct bench_options *o, struct clb_err *err)
+{
+    struct colibri_model_info a = { .size = sizeof a }, b = { .size = sizeof b };
+
+    if (colibri_model_info(model, &a) || (other && colibri_model_info(other, &b)))
+        return bench_api_fail(err);
+    *n_vocab = a.vocab_size;
+    if (!a.has_tokenizer && !o->ids)
+        return clb_fail(err, CLB_BAD_INPUT,
+                        "the model has no tokenizer: give documents as token ids, with --ids");
+    if (other && a.vocab_size != b.vocab_size)
+        return clb_fail(err, CLB_BAD_INPUT,
+                        "the two models cannot be compared: vocabularies of %u and %u tokens",
+                        a.vocab_size, b.vocab_size);
+    return true;
+}
+
+struct pair { /* everything that is open while documents are read */
+    const struct colibri_model *model, *other;
+    const struct bench_options *o;
+    struct scorer s;
+    struct reader read_model, read_other;
+};
+
+static bool pair_open(struct pair *p, struct clb_err *err)
+{
+    if (!check_pair(p->model, p->other, &p->s.n_vocab, p->o, err))
+        return false;
+    if (p->other) {
+        p->s.kept = clb_new((size_t)STRETCH * p->s.n_vocab, sizeof *p->s.kept, err);
+        p->s.kept_lse = clb_new(STRETCH, sizeof *p->s.kept_lse, err);
+        if (!p->s.kept || !p->s.kept_lse)
+            return false;
+        if (!reader_open(&p->read_other, p->other, p->o, keep_row, &p->s, err))
+            return false;
+    }
+    return reader_open(&p->read_model, p->model, p->o, score_row, &p->s, err);
+}
+
+static void pair_done(struct pair *p)
+{
+    colibri_batch_close(p->read_model.batch);
+    colibri_batch_close(p->read_other.batch);
+    clb_free(p->s.kept);
+    clb_free(p->s.kept_lse);
+}
+
+static bool read_line(struct pair *p, struct clb_str line, struct clb_err *err)
+{
+    struct bench_tokens *ids = &p->s.ids;
+    bool ok = p->o->ids ? bench_parse_ids(ids, line, p->s.n_vocab, err)
+                        : encode(ids, p->model, line, err);
+
+    if (ok && p->other && !p->o->ids)
+        ok = check_same_ids(ids, p->other, line, err);
+    if (ok && ids->n > p->o->max_tokens)
+        ids->n = p->o->max_tokens;
+    if (ok && ids->n >= 2) /* one token predicts nothing */
+        ok = read_document(&p->s, &p->read_model, &p->read_other, err);
+    clb_free(ids->id);
+    *ids = (struct bench_tokens){ 0 };
+    return ok;
+}
+
+bool bench_quality(struct bench_quality *q, const struct colibri_model *model,
+                   const struct colibri_model *other, struct clb_str text, const char *where,
+                   const struct bench_options *o, struct clb_err *err)
+{
+    struct pair p = { .model = model, .other = other, .o = o, .s.q = q };
+    uint64_t line_number = 0;
+    bool ok;
+
+    memset(q, 0, sizeof *q);
+    ok = pair_open(&p, err);
+    clb_progress_start("reading", text.n, o->quiet);
+    for (size_t at = 0; ok && at < text.n;) {
+        const char *end = memchr(text.p + at, '\n', text.n - at);
+        struct clb_str line = { text.p + at, end ? (size_t)(end - text.p) - at : text.n - at };
+
+        line_number++;
+        ok = read_line(&p, line, err);
+        if (!ok)
+            clb_fail_in(err, "%s: line %llu", where, (unsigned long long)line_number);
+        at += line.n + 1;
+        clb_progress_at(at < text.n ? at : text.n);
+    }
+    clb_progress_done();
+    if (ok && !q->tokens)
+        ok = clb_fail(err, CLB_BAD_INPUT, "%s: no document has two tokens or more", where);
+    pair_done(&p);
+    return ok;
+}

@@ -1,0 +1,119 @@
+/* setup.c - opening models, and the token ids that are fed to them. */
+#include "cmd/colibri-bench/bench.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/mem.h"
+
+bool bench_api_fail(struct clb_err *err)
+{
+    const struct colibri_error *e = colibri_last_error_info();
+
+    clb_fail(err, (enum clb_code)e->code, "%s", e->text);
+    err->sys = e->sys;
+    return false;
+}
+
+bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,
+                uint32_t threads, const struct bench_options *o, struct clb_err *err)
+{
+    const struct colibri_load_options lo = {
+        .size = sizeof lo,
+        .threads = threads,
+        .cpu_level = o->cpu_level,
+    };
+
+    *out = colibri_load_model_ex(path, &lo, NULL);
+    *info = (struct colibri_model_info){ .size = sizeof *info };
+    if (!*out)
+        return bench_api_fail(err);
+    return colibri_model_info(*out, info) == COLIBRI_OK || bench_api_fail(err);
+}
+
+bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err)
+{
+    bool is_stdin = !strcmp(path, "-");
+    FILE *f = is_stdin ? stdin : fopen(path, "rb");
+    char chunk[1 << 16];
+    size_t n;
+
+    if (!f)
+        return clb_fail_sys(err, CLB_BAD_INPUT, "%s: cannot open", path);
+    errno = 0;
+    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0)
+        clb_text_add(out, chunk, n);
+    bool bad = ferror(f);
+    int why = errno;
+    if (!is_stdin)
+        fclose(f);
+    errno = why;
+    if (bad)
+        return clb_fail_sys(err, CLB_BAD_INPUT, "%s: cannot read", is_stdin ? "<stdin>" : path);
+    return out->failed ? clb_fail_nomem(err, out->n) : true;
+}
+
+static bool append(struct bench_tokens *t, size_t *room, int32_t id, struct clb_err *err)
+{
+    if (t->n == *room) {
+        size_t more = *room ? *room * 2 : 256;
+        int32_t *grown = clb_grow(t->id, more, sizeof *grown, err);
+
+        if (!grown)
+            return false;
+        t->id = grown;
+        *room = more;
+    }
+    t->id[t->n++] = id;
+    return true;
+}
+
+bool bench_parse_ids(struct bench_tokens *out, struct clb_str text, uint32_t n_vocab,
+                     struct clb_err *err)
+{
+    size_t room = 0, at = 0;
+
+    *out = (struct bench_tokens){ 0 };
+    while (at < text.n) {
+        size_t start = at;
+        uint64_t id = 0;
+
+        if (strchr(" \t\r\n", text.p[at]) && text.p[at]) {
+            at++;
+            continue;
+        }
+        while (at < text.n && text.p[at] >= '0' && text.p[at] <= '9' && id < n_vocab)
+            id = id * 10 + (uint64_t)(text.p[at++] - '0');
+        bool ends = at == text.n || (text.p[at] && strchr(" \t\r\n", text.p[at]));
+        if (at == start || !ends || id >= n_vocab)
+            return clb_fail(err, CLB_BAD_INPUT, "byte %zu: not a token id between 0 and %u", start,
+                            n_vocab - 1);
+        if (!append(out, &room, (int32_t)id, err))
+            return false;
+    }
+    return true;
+}
+
+/* splitmix64: every seed gives a good sequence. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+bool bench_random_ids(struct bench_tokens *out, size_t n, uint64_t seed, uint32_t n_vocab,
+                      struct clb_err *err)
+{
+    uint64_t state = seed;
+
+    *out = (struct bench_tokens){ .id = clb_new(n, sizeof *out->id, err), .n = n };
+    if (!out->id)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        out->id[i] = (int32_t)(next_random(&state) % n_vocab);
+    return true;
+}

@@ -1,0 +1,192 @@
+/* show.c - results as tables for people. */
+#include "cmd/colibri-bench/bench.h"
+
+#include <langinfo.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cli/report.h"
+#include "lib/cli/table.h"
+
+enum { BAR = 16 }; /* columns of a whole bar */
+
+/* A share as a bar: eighths of a column where the terminal can show them. */
+static void bar(char out[BAR * 4 + 1], double share)
+{
+    static const char *const eighth[] = { "", "▏", "▎", "▍", "▌", "▋", "▊", "▉" };
+    bool utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
+    int parts = (int)lrint(share * BAR * 8);
+
+    *out = '\0';
+    for (; parts >= 8; parts -= 8)
+        strncat(out, utf8 ? "█" : "#", BAR * 4 - strlen(out));
+    if (utf8)
+        strncat(out, eighth[parts], BAR * 4 - strlen(out));
+}
+
+/* Decimals that give the largest time of a table four digits or so. */
+static int decimals_for(double largest_ms)
+{
+    return largest_ms < 10 ? 3 : largest_ms < 100 ? 2 : largest_ms < 1000 ? 1 : 0;
+}
+
+static void cell_rate(struct clb_table *t, double per_second)
+{
+    if (per_second > 0)
+        clb_table_cell(t, per_second < 9.995e9 ? "%.2f" : "%.1f", per_second / 1e9);
+    else
+        clb_table_cell(t, "-");
+}
+
+static void stage_row(struct clb_table *t, const char *name, const struct bench_phase *p,
+                      const struct bench_time *time, uint64_t bytes, uint64_t macs, bool bars)
+{
+    double share = p->wall.median > 0 ? time->median / p->wall.median : 0;
+    char human[CLB_HUMAN], blocks[BAR * 4 + 1];
+
+    clb_table_row(t);
+    clb_table_cell(t, "%s", name);
+    clb_table_cell(t, "%.*f", decimals_for(p->wall.median / p->steps * 1e3),
+                   time->median / p->steps * 1e3);
+    clb_table_cell(t, "%.1f %%", share * 100);
+    if (bars) {
+        bar(blocks, share < 1 ? share : 1);
+        clb_table_cell(t, "%s", blocks);
+    }
+    clb_table_cell(t, "%s", bytes ? clb_human_bytes(human, bytes / p->steps) : "-");
+    cell_rate(t, time->median > 0 ? (double)bytes / time->median : 0);
+    cell_rate(t, time->median > 0 ? (double)macs / time->median : 0);
+    clb_table_cell(t, "± %.1f %%", time->spread * 100);
+}
+
+static bool stage_table(const struct bench_phase *p, bool bars, FILE *f)
+{
+    struct clb_table *t = clb_table_new(bars ? "stage|>ms|>share||>bytes|>GB/s|>GMAC/s|>spread"
+                                             : "stage|>ms|>share|>bytes|>GB/s|>GMAC/s|>spread");
+    uint64_t bytes = 0, macs = 0;
+
+    for (uint32_t i = 0; i < BENCH_STAGES; i++) {
+        bytes += p->stage[i].bytes;
+        macs += p->stage[i].macs;
+        /* A stage that a model does not have is left out, but never one of the four. */
+        if (!strcmp(p->stage[i].name, "DenseMLP") && !p->stage[i].macs)
+            continue;
+        stage_row(t, p->stage[i].name, p, &p->stage[i].time, p->stage[i].bytes, p->stage[i].macs,
+                  bars);
+    }
+    clb_table_rule(t);
+    stage_row(t, "total", p, &p->wall, bytes, macs, false);
+    return clb_table_print(t, f);
+}
+
+static void show_routing(const struct bench_routing *r, const struct bench_result *res, FILE *f)
+{
+    uint32_t n = res->info.n_expert;
+
+    fprintf(f, "Routing: %.1f of %u experts touched per layer and pass, ", r->touched, n);
+    fprintf(f, "busiest expert %.2f x the mean", r->imbalance);
+    if (r->reused > 0)
+        fprintf(f, ", %.0f %% of index maps reused", r->reused * 100);
+    fprintf(f, "\n         most used: layer %u expert %u (%.1f %% of its layer), ", r->most.layer,
+            r->most.expert, r->most.share * 100);
+    fprintf(f, "least: layer %u expert %u (%.1f %%)", r->least.layer, r->least.expert,
+            r->least.share * 100);
+    if (r->unused)
+        fprintf(f, ", never: %u of %u", r->unused, n * res->info.n_moe_layer);
+    fputc('\n', f);
+}
+
+static bool show_phase(const struct bench_phase *p, const struct bench_run *run,
+                       const struct bench_result *r, FILE *f)
+{
+    bool bars = isatty(fileno(f)) && clb_term_width(f) >= 96;
+    const char *each = p->steps > 1 ? "per step, " : "";
+    char human[CLB_HUMAN];
+
+    if (!p->tokens)
+        return true;
+    fprintf(f, "\n%c%s: %u tokens", p->name[0] - 'a' + 'A', p->name + 1, p->tokens / run->batch);
+    if (run->batch > 1)
+        fprintf(f, " x %u sequences", run->batch);
+    fprintf(f, ", %s tokens/s (%s%s, ± %.1f %%)\n\n",
+            clb_human_count(human, (uint64_t)llrint(bench_tokens_per_second(p))), each,
+            "median of runs", p->wall.spread * 100);
+    if (!stage_table(p, bars, f))
+        return false;
+    fputc('\n', f);
+    show_routing(&p->routing, r, f);
+    return true;
+}
+
+static void show_model(const struct bench_result *r, FILE *f)
+{
+    const struct colibri_model_info *i = &r->info;
+    char a[CLB_HUMAN], b[CLB_HUMAN];
+
+    fprintf(f, "Model    %s: %s parameters, %s active per token\n", r->path,
+            clb_human_count(a, i->parameters), clb_human_count(b, i->active_parameters));
+    fprintf(f, "         %u layers, %u with %u experts of which a token uses %u\n", i->n_layer,
+            i->n_moe_layer, i->n_expert,
+            r->options->experts_per_token ? r->options->experts_per_token : i->experts_per_token);
+    fprintf(f, "Weights  %s, experts %s, the rest %s; %s read per token\n",
+            clb_human_bytes(a, i->file_bytes), i->expert_dtype, i->dense_dtype,
+            clb_human_bytes(b, i->bytes_per_token));
+    fprintf(f, "Machine  %s\n", i->device);
+}
+
+/* One line per run; the last thing on the screen. */
+static bool show_summary(const struct bench_result *r, FILE *f)
+{
+    struct clb_table *t = clb_table_new(">threads|>sequences|>prefill tokens/s|>decode tokens/s|"
+                                        ">ms per decode step");
+
+    for (size_t i = 0; i < r->n_run; i++) {
+        const struct bench_run *run = &r->run[i];
+
+        clb_table_row(t);
+        clb_table_cell(t, "%u", run->threads);
+        clb_table_cell(t, "%u", run->batch);
+        if (run->prefill.tokens)
+            clb_table_cell(t, "%.1f", bench_tokens_per_second(&run->prefill));
+        else
+            clb_table_cell(t, "-");
+        if (run->decode.tokens) {
+            clb_table_cell(t, "%.1f", bench_tokens_per_second(&run->decode));
+            clb_table_cell(t, "%.3f", run->decode.wall.median / run->decode.steps * 1e3);
+        } else {
+            clb_table_cell(t, "-");
+            clb_table_cell(t, "-");
+        }
+    }
+    fputc('\n', f);
+    return clb_table_print(t, f);
+}
+
+bool bench_show(const struct bench_result *r, FILE *f)
+{
+    show_model(r, f);
+    for (size_t i = 0; i < r->n_run; i++) {
+        const struct bench_run *run = &r->run[i];
+
+        if (r->n_run > 1)
+            fprintf(f, "\n== threads %u, sequences %u\n", run->threads, run->batch);
+        if (!show_phase(&run->prefill, run, r, f) || !show_phase(&run->decode, run, r, f))
+            return false;
+    }
+    return show_summary(r, f);
+}
+
+void bench_show_quality(const struct bench_quality *q, const char *path, const char *other, FILE *f)
+{
+    char tokens[CLB_HUMAN], documents[CLB_HUMAN];
+
+    fprintf(f, "perplexity %.5f  (%s, %s tokens of %s documents)\n",
+            exp(q->nll / (double)q->tokens), path, clb_human_count(tokens, q->tokens),
+            clb_human_count(documents, q->documents));
+    if (!other)
+        return;
+    fprintf(f, "perplexity %.5f  (%s)\n", exp(q->other_nll / (double)q->tokens), other);
+    fprintf(f, "KL divergence %.6f nats per token, same first choice %.2f %%\n",
+            q->kl / (double)q->rows, 100.0 * (double)q->same_choice / (double)q->rows);
+}
