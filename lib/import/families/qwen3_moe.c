@@ -1,0 +1,93 @@
+/* Qwen3-MoE: norms of q and k per head, dense layers among the sparse ones. */
+#include "lib/import/family.h"
+
+static void start(struct clb_arch *a)
+{
+    a->rope = CLB_ROPE_HALF;
+    a->qk_norm = CLB_QK_NORM_HEAD;
+    a->router = CLB_ROUTER_SOFTMAX_TOPK;
+}
+
+static const struct clb_family_key keys[] = {
+    { "moe_intermediate_size", NULL, CLB_KEY_U32, CLB_KEY_AT(expert_size), true, 1, 1 << 24 },
+    { "intermediate_size", NULL, CLB_KEY_U32, CLB_KEY_AT(dense_size), true, 1, 1 << 24 },
+    { "norm_topk_prob", NULL, CLB_KEY_BOOL, CLB_KEY_AT(topk_normalise), true, 0, 0 },
+    { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(q_bias), false, 0, 0 },
+    { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(k_bias), false, 0, 0 },
+    { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(v_bias), false, 0, 0 },
+    { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(o_bias), false, 0, 0 },
+    { NULL, NULL, CLB_KEY_U32, 0, false, 0, 0 },
+};
+
+static const struct clb_family_tensor tensors[] = {
+    { "model.layers.#.mlp.gate.weight", CLB_ROUTER },
+    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
+    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
+    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
+    { "model.layers.#.mlp.gate_proj.weight", CLB_DENSE_GATE },
+    { "model.layers.#.mlp.up_proj.weight", CLB_DENSE_UP },
+    { "model.layers.#.mlp.down_proj.weight", CLB_DENSE_DOWN },
+    { NULL, 0 },
+};
+
+/* A layer is sparse when its number, counted from 1, is a multiple of decoder_sparse_step, and
+ * mlp_only_layers does not list it. */
+static bool read_dense_layers(struct clb_settings *config, struct clb_arch *a, struct clb_err *err)
+{
+    uint32_t step = 1, only[CLB_MAX_LAYERS], n_only = 0;
+    bool dense = false;
+
+    if (!clb_setting_u32(config, "decoder_sparse_step", 1, 1 << 20, &step, err) ||
+        !clb_setting_list(config, "mlp_only_layers", only, CLB_MAX_LAYERS, &n_only, err))
+        return false;
+    for (uint32_t l = 0; l < a->n_layer; l++) {
+        bool listed = false;
+
+        for (uint32_t i = 0; i < n_only; i++)
+            listed |= only[i] == l;
+        if (listed || (l + 1) % step)
+            a->layer_experts[l] = 0;
+        dense |= a->layer_experts[l] == 0;
+    }
+    if (!dense)
+        a->dense_size = 0;
+    return true;
+}
+
+/* With use_sliding_window the reference gives every layer the window, whatever max_window_layers
+ * says; without it neither key means anything. */
+static bool read_window(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
+                        struct clb_err *err)
+{
+    const struct clb_setting *layers = clb_setting_find(config, "max_window_layers");
+    uint32_t window = 0;
+    bool use = false;
+
+    clb_setting_find(config, "sliding_window");
+    if (!clb_setting_bool(config, "use_sliding_window", &use, err))
+        return false;
+    if (!use)
+        return true;
+    if (!clb_setting_u32(config, "sliding_window", 1, 1 << 30, &window, err))
+        return false;
+    for (uint32_t l = 0; l < a->n_layer; l++)
+        a->window[l] = window;
+    if (window && layers)
+        clb_note(notes, "'max_window_layers' has no effect: every layer has the sliding window");
+    return true;
+}
+
+static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
+                   struct clb_err *err)
+{
+    return read_dense_layers(config, a, err) && read_window(config, a, notes, err);
+}
+
+const struct clb_family clb_family_qwen3_moe = {
+    .model_type = "qwen3_moe",
+    .default_theta = 1e4,
+    .start = start,
+    .keys = keys,
+    .tensors = tensors,
+    .derive = derive,
+};

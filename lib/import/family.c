@@ -1,0 +1,286 @@
+#include "lib/import/family.h"
+
+#include <stdio.h>
+
+#include "lib/import/rope.h"
+
+static const struct clb_family *const families[] = {
+    &clb_family_mixtral,
+    &clb_family_olmoe,
+    &clb_family_qwen3_moe,
+};
+enum { N_FAMILY = sizeof families / sizeof *families };
+
+static const struct clb_family_key shared_keys[] = {
+    { "hidden_size", NULL, CLB_KEY_U32, CLB_KEY_AT(hidden_size), true, 1, 1 << 24 },
+    { "num_hidden_layers", NULL, CLB_KEY_U32, CLB_KEY_AT(n_layer), true, 1, CLB_MAX_LAYERS },
+    { "num_attention_heads", NULL, CLB_KEY_U32, CLB_KEY_AT(n_head), true, 1, 4096 },
+    { "num_key_value_heads", NULL, CLB_KEY_U32, CLB_KEY_AT(n_kv_head), false, 1, 4096 },
+    { "head_dim", NULL, CLB_KEY_U32, CLB_KEY_AT(head_dim), false, 1, 4096 },
+    { "vocab_size", NULL, CLB_KEY_U32, CLB_KEY_AT(vocab_size), true, 1, 1 << 24 },
+    { "max_position_embeddings", NULL, CLB_KEY_U32, CLB_KEY_AT(max_positions), true, 1, 1 << 30 },
+    { "rms_norm_eps", NULL, CLB_KEY_F32, CLB_KEY_AT(norm_eps), true, 1e-12, 1 },
+    { "hidden_act", NULL, CLB_KEY_ACT, CLB_KEY_AT(act), true, 0, 0 },
+    { "num_local_experts", "num_experts", CLB_KEY_U32, CLB_KEY_AT(n_expert), true, 1,
+      CLB_MAX_EXPERTS },
+    { "num_experts_per_tok", NULL, CLB_KEY_U32, CLB_KEY_AT(top_k), true, 1, CLB_MAX_TOP_K },
+    { "tie_word_embeddings", NULL, CLB_KEY_BOOL, CLB_KEY_AT(tied_embeddings), false, 0, 0 },
+    { NULL, NULL, CLB_KEY_U32, 0, false, 0, 0 },
+};
+
+const struct clb_family_tensor clb_family_common[] = {
+    { "model.embed_tokens.weight", CLB_EMBED },
+    { "model.norm.weight", CLB_FINAL_NORM },
+    { "lm_head.weight", CLB_OUTPUT },
+    { "model.layers.#.input_layernorm.weight", CLB_ATTN_NORM },
+    { "model.layers.#.post_attention_layernorm.weight", CLB_MLP_NORM },
+    { "model.layers.#.self_attn.q_proj.weight", CLB_Q },
+    { "model.layers.#.self_attn.q_proj.bias", CLB_Q_BIAS },
+    { "model.layers.#.self_attn.k_proj.weight", CLB_K },
+    { "model.layers.#.self_attn.k_proj.bias", CLB_K_BIAS },
+    { "model.layers.#.self_attn.v_proj.weight", CLB_V },
+    { "model.layers.#.self_attn.v_proj.bias", CLB_V_BIAS },
+    { "model.layers.#.self_attn.o_proj.weight", CLB_O },
+    { "model.layers.#.self_attn.o_proj.bias", CLB_O_BIAS },
+    { "model.layers.#.self_attn.q_norm.weight", CLB_Q_NORM },
+    { "model.layers.#.self_attn.k_norm.weight", CLB_K_NORM },
+    { "model.layers.#.self_attn.rotary_emb.inv_freq", CLB_FOR_NOTHING },
+    { NULL, 0 },
+};
+
+/* Names of activation functions, as the reference spells them. */
+static const struct {
+    const char *name;
+    enum clb_act act;
+} acts[] = {
+    { "silu", CLB_ACT_SILU },
+    { "swish", CLB_ACT_SILU },
+    { "gelu", CLB_ACT_GELU },
+    { "gelu_new", CLB_ACT_GELU_TANH },
+    { "gelu_pytorch_tanh", CLB_ACT_GELU_TANH },
+    { "relu", CLB_ACT_RELU },
+};
+
+static bool read_act(struct clb_settings *c, const char *key, enum clb_act *out,
+                     struct clb_err *err)
+{
+    char name[64] = "";
+
+    if (!clb_setting_text(c, key, name, sizeof name, err))
+        return false;
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (!strcmp(name, acts[i].name)) {
+            *out = acts[i].act;
+            return true;
+        }
+    return clb_setting_fail(c, clb_setting_find(c, key), err,
+                            "activation function '%s' is not known", name);
+}
+
+static bool same_value(struct clb_settings *c, const struct clb_setting *a,
+                       const struct clb_setting *b, struct clb_err *err)
+{
+    if (!a || !b || clb_str_eq(a->raw, b->raw))
+        return true;
+    return clb_setting_fail(c, b, err, "is %.*s, but '%s' is %.*s",
+                            b->raw.n < 32 ? (int)b->raw.n : 32, b->raw.p, a->key,
+                            a->raw.n < 32 ? (int)a->raw.n : 32, a->raw.p);
+}
+
+static bool read_key(struct clb_settings *c, const struct clb_family_key *k, struct clb_arch *a,
+                     struct clb_err *err)
+{
+    void *at = (char *)a + k->field;
+    const struct clb_setting *e = clb_setting_find(c, k->key), *other = NULL;
+    const char *key = k->key;
+    double real = 0;
+
+    if (k->alias)
+        other = clb_setting_find(c, k->alias);
+    if (!same_value(c, e, other, err))
+        return false;
+    if (!e && other)
+        key = k->alias;
+    if (!e && !other)
+        return !k->required || clb_setting_missing(c, k->key, err);
+    switch (k->kind) {
+    case CLB_KEY_U32:
+        return clb_setting_u32(c, key, (uint32_t)k->lo, (uint32_t)k->hi, at, err);
+    case CLB_KEY_BOOL:
+        return clb_setting_bool(c, key, at, err);
+    case CLB_KEY_ACT:
+        return read_act(c, key, at, err);
+    case CLB_KEY_F32:
+        if (!clb_setting_f64(c, key, k->lo, k->hi, &real, err))
+            return false;
+        *(float *)at = (float)real;
+        return true;
+    }
+    return false;
+}
+
+static bool read_keys(struct clb_settings *c, const struct clb_family_key *k, struct clb_arch *a,
+                      struct clb_err *err)
+{
+    for (; k->key; k++)
+        if (!read_key(c, k, a, err))
+            return false;
+    return true;
+}
+
+/* Every published MoE configuration counts its experts under one of these. */
+static bool has_experts(struct clb_settings *c)
+{
+    static const char *const keys[] = { "num_local_experts", "num_experts",
+                                        "n_routed_experts",  "moe_num_experts",
+                                        "num_moe_experts",   "num_experts_per_tok",
+                                        "moe_topk",          "ffn_config" };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (clb_setting_find(c, keys[i]))
+            return true;
+    return false;
+}
+
+static bool find_family(const struct clb_family **family, struct clb_settings *c,
+                        struct clb_err *err)
+{
+    char type[64] = "", known[256] = "";
+    size_t n = 0;
+
+    if (!clb_setting_text(c, "model_type", type, sizeof type, err))
+        return false;
+    for (int i = 0; i < N_FAMILY; i++) {
+        if (!strcmp(type, families[i]->model_type)) {
+            *family = families[i];
+            return true;
+        }
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
+                              families[i]->model_type);
+    }
+    if (!type[0])
+        return clb_setting_missing(c, "model_type", err);
+    if (has_experts(c))
+        return clb_setting_fail(c, clb_setting_find(c, "model_type"), err,
+                                "model type '%s' is not known; known are %s", type, known);
+    return clb_setting_fail(c, clb_setting_find(c, "model_type"), err,
+                            "'%s' is a dense model; only Mixture-of-Experts models are served",
+                            type);
+}
+
+static bool disagree(struct clb_settings *c, const char *key, uint32_t value, const char *relation,
+                     const char *other, uint32_t limit, struct clb_err *err)
+{
+    clb_fail(err, CLB_BAD_INPUT, "%s: '%s' is %u, %s '%s', which is %u", c->file, key, value,
+             relation, other, limit);
+    return clb_err_place(err, c->file, key, CLB_NO_OFFSET);
+}
+
+/* Values that follow from others; contradictions in the words of config.json. */
+static bool complete(struct clb_settings *c, struct clb_arch *a, struct clb_err *err)
+{
+    if (!a->n_kv_head)
+        a->n_kv_head = a->n_head;
+    if (!a->head_dim)
+        a->head_dim = a->hidden_size / a->n_head;
+    a->value_dim = a->head_dim;
+    for (uint32_t l = 0; l < a->n_layer; l++)
+        a->layer_experts[l] = a->n_expert;
+    if (a->n_head % a->n_kv_head)
+        return disagree(c, "num_attention_heads", a->n_head, "no multiple of",
+                        "num_key_value_heads", a->n_kv_head, err);
+    if (a->top_k > a->n_expert)
+        return disagree(c, "num_experts_per_tok", a->top_k, "more than", "num_local_experts",
+                        a->n_expert, err);
+    if (a->head_dim == 0 || a->head_dim % 2)
+        return disagree(c, "head_dim", a->head_dim, "but must be even; see", "hidden_size",
+                        a->hidden_size, err);
+    return true;
+}
+
+bool clb_family_read(const struct clb_family **family, struct clb_arch *a, float *inv_freq,
+                     struct clb_settings *config, const struct clb_family_options *o,
+                     struct clb_problems *problems, struct clb_text *notes, struct clb_err *err)
+{
+    *a = (struct clb_arch){ 0 };
+    if (!find_family(family, config, err))
+        return false;
+
+    const struct clb_family *f = *family;
+    struct clb_rope_source rope = { config, f->default_theta, o->ignore, o->n_ignore };
+    f->start(a);
+    if (!read_keys(config, shared_keys, a, err) || !read_keys(config, f->keys, a, err) ||
+        !complete(config, a, err) || (f->derive && !f->derive(config, a, notes, err)) ||
+        !clb_rope_read(&rope, a, inv_freq, problems, err))
+        return false;
+    a->router_clip = o->router_clip;
+    clb_settings_check_rest(config, o->ignore, o->n_ignore, problems);
+    if (!clb_problems_none(problems, config->file, err))
+        return false;
+    return clb_arch_check(a, err) || clb_fail_in(err, "%s", config->file);
+}
+
+/* -- tensor names ---------------------------------------------------------------------------- */
+
+/* A number without leading zeros, below 10^9. */
+static const char *read_number(const char *s, uint32_t *out)
+{
+    const char *start = s;
+
+    for (*out = 0; *s >= '0' && *s <= '9' && s - start < 9; s++)
+        *out = *out * 10 + (uint32_t)(*s - '0');
+    return s == start || (*start == '0' && s - start > 1) ? NULL : s;
+}
+
+static bool match(const char *pattern, const char *name, uint32_t number[2])
+{
+    int n = 0;
+
+    number[0] = number[1] = UINT32_MAX;
+    for (; *pattern; pattern++) {
+        if (*pattern != '#') {
+            if (*pattern != *name++)
+                return false;
+        } else {
+            name = read_number(name, &number[n++]);
+            if (!name)
+                return false;
+        }
+    }
+    return !*name;
+}
+
+bool clb_family_match(const struct clb_family *f, const char *name, int *target, uint32_t number[2])
+{
+    const struct clb_family_tensor *list[] = { clb_family_common, f->tensors };
+
+    for (int i = 0; i < 2; i++)
+        for (const struct clb_family_tensor *t = list[i]; t->pattern; t++)
+            if (match(t->pattern, name, number)) {
+                *target = t->target;
+                return true;
+            }
+    return false;
+}
+
+bool clb_family_name(const struct clb_family *f, int target, uint32_t layer, uint32_t expert,
+                     char *buf, size_t n)
+{
+    const struct clb_family_tensor *list[] = { clb_family_common, f->tensors };
+    uint32_t number[2] = { layer, expert };
+    size_t used = 0, k = 0;
+
+    for (int i = 0; i < 2; i++)
+        for (const struct clb_family_tensor *t = list[i]; t->pattern; t++) {
+            if (t->target != target)
+                continue;
+            for (const char *p = t->pattern; *p && used + 12 < n; p++)
+                if (*p == '#')
+                    used += (size_t)snprintf(buf + used, n - used, "%u", number[k++]);
+                else
+                    buf[used++] = *p;
+            buf[used] = 0;
+            return true;
+        }
+    return false;
+}

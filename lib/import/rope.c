@@ -1,0 +1,220 @@
+#include "lib/import/rope.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "lib/base/fmath.h"
+
+#define TWO_PI 6.28318530717958647692
+
+struct rope {
+    struct clb_settings *set; /* the object that has the parameters */
+    uint32_t dim;
+    double theta;
+    double max_positions, original; /* original_max_position_embeddings, or max_positions */
+    float *inv_freq;                /* [dim / 2] out */
+    double scale;                   /* on cos and sin, out */
+};
+
+/* theta ^ (2i / dim), the exponent and the power rounded to f32. */
+static float power(const struct rope *r, uint32_t i)
+{
+    return (float)clb_pow(r->theta, (double)((float)(2 * i) / (float)r->dim));
+}
+
+static bool plain(struct rope *r, struct clb_err *err)
+{
+    (void)err;
+    for (uint32_t i = 0; i < r->dim / 2; i++)
+        r->inv_freq[i] = 1.0f / power(r, i);
+    return true;
+}
+
+static bool positive(struct rope *r, const char *key, double *v, struct clb_err *err)
+{
+    *v = 0;
+    return clb_setting_f64(r->set, key, 1e-6, 1e9, v, err) &&
+           (*v > 0 || clb_setting_missing(r->set, key, err));
+}
+
+static bool linear(struct rope *r, struct clb_err *err)
+{
+    double factor;
+
+    if (!positive(r, "factor", &factor, err) || !plain(r, err))
+        return false;
+    for (uint32_t i = 0; i < r->dim / 2; i++)
+        r->inv_freq[i] /= (float)factor;
+    return true;
+}
+
+/* Long wavelengths are stretched by `factor`, short ones stay, those between are blended. */
+static bool llama3(struct rope *r, struct clb_err *err)
+{
+    double factor, low, high;
+
+    if (!positive(r, "factor", &factor, err) || !positive(r, "low_freq_factor", &low, err) ||
+        !positive(r, "high_freq_factor", &high, err) || !plain(r, err))
+        return false;
+    if (!(high > low)) {
+        clb_fail(err, CLB_BAD_INPUT, "%s: '%shigh_freq_factor' %g is not above low_freq_factor %g",
+                 r->set->file, r->set->prefix, high, low);
+        return clb_err_place(err, r->set->file, "high_freq_factor", CLB_NO_OFFSET);
+    }
+    for (uint32_t i = 0; i < r->dim / 2; i++) {
+        float f = r->inv_freq[i], wave = (float)TWO_PI / f;
+        float blend = ((float)r->original / wave - (float)low) / (float)(high - low);
+
+        if (wave > (float)(r->original / low))
+            r->inv_freq[i] = f / (float)factor;
+        else if (!(wave < (float)(r->original / high)))
+            r->inv_freq[i] = (1.0f - blend) * f / (float)factor + blend * f;
+    }
+    return true;
+}
+
+static double yarn_mscale(double factor, double m)
+{
+    return factor <= 1 ? 1.0 : 0.1 * m * clb_log(factor) + 1.0;
+}
+
+/* What multiplies cos and sin. */
+static bool yarn_scale(struct rope *r, double factor, struct clb_err *err)
+{
+    double m = 0, all = 0, given = -1;
+
+    if (!clb_setting_f64(r->set, "attention_factor", 1e-6, 1e6, &given, err) ||
+        !clb_setting_f64(r->set, "mscale", 0, 1e6, &m, err) ||
+        !clb_setting_f64(r->set, "mscale_all_dim", 0, 1e6, &all, err))
+        return false;
+    if (given > 0)
+        r->scale = given;
+    else if (m > 0 && all > 0)
+        r->scale = yarn_mscale(factor, m) / yarn_mscale(factor, all);
+    else
+        r->scale = yarn_mscale(factor, 1);
+    return true;
+}
+
+/* The dimension that turns `rotations` times over the original context. */
+static double yarn_dim(const struct rope *r, double rotations)
+{
+    return (double)r->dim * clb_log(r->original / (rotations * TWO_PI)) / (2 * clb_log(r->theta));
+}
+
+static double floor_of(double x)
+{
+    double n = rint(x);
+
+    return n > x ? n - 1 : n;
+}
+
+static bool yarn(struct rope *r, struct clb_err *err)
+{
+    double factor = r->max_positions / r->original, fast = 0, slow = 0;
+    bool truncate = true;
+
+    if (!clb_setting_f64(r->set, "factor", 1e-6, 1e9, &factor, err) ||
+        !clb_setting_f64(r->set, "beta_fast", 0, 1e6, &fast, err) ||
+        !clb_setting_f64(r->set, "beta_slow", 0, 1e6, &slow, err) ||
+        !clb_setting_bool(r->set, "truncate", &truncate, err) || !yarn_scale(r, factor, err))
+        return false;
+
+    double low = yarn_dim(r, fast > 0 ? fast : 32), high = yarn_dim(r, slow > 0 ? slow : 1);
+    if (truncate) {
+        low = floor_of(low);
+        high = -floor_of(-high);
+    }
+    low = low > 0 ? low : 0;
+    high = high < r->dim - 1 ? high : r->dim - 1;
+    if (low == high)
+        high += 0.001;
+    for (uint32_t i = 0; i < r->dim / 2; i++) {
+        float p = power(r, i), ramp = ((float)i - (float)low) / (float)(high - low);
+        float keep = 1.0f - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp);
+
+        r->inv_freq[i] = 1.0f / ((float)factor * p) * (1.0f - keep) + 1.0f / p * keep;
+    }
+    return true;
+}
+
+static const struct {
+    const char *name;
+    bool (*compute)(struct rope *r, struct clb_err *err);
+} types[] = {
+    { "default", plain },
+    { "linear", linear },
+    { "llama3", llama3 },
+    { "yarn", yarn },
+};
+
+static bool compute(struct rope *r, struct clb_err *err)
+{
+    char type[32] = "default", old[32] = "";
+
+    if (!clb_setting_text(r->set, "type", old, sizeof old, err))
+        return false;
+    if (old[0])
+        memcpy(type, old, sizeof old);
+    if (!clb_setting_text(r->set, "rope_type", type, sizeof type, err))
+        return false;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i].name))
+            return types[i].compute(r, err);
+    clb_fail(err, CLB_BAD_INPUT,
+             "%s: '%srope_type' is '%s', which is not known; known are default, linear, llama3 and "
+             "yarn",
+             r->set->file, r->set->prefix, type);
+    return clb_err_place(err, r->set->file, "rope_type", CLB_NO_OFFSET);
+}
+
+/* The object with the parameters, whichever of the two spellings is used. */
+static bool open_object(struct clb_settings *set, struct clb_settings *config, struct clb_err *err)
+{
+    struct clb_settings other = { 0 };
+    bool ok = clb_settings_nested(set, config, "rope_scaling", err) &&
+              clb_settings_nested(&other, config, "rope_parameters", err);
+
+    if (ok && set->n && other.n) {
+        clb_fail(err, CLB_BAD_INPUT,
+                 "%s: has 'rope_scaling' and 'rope_parameters'; one is expected", config->file);
+        ok = clb_err_place(err, config->file, "rope_parameters", CLB_NO_OFFSET);
+    } else if (ok && other.n) {
+        clb_settings_free(set);
+        *set = other;
+        return true;
+    }
+    clb_settings_free(&other);
+    return ok;
+}
+
+bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float *inv_freq,
+                   struct clb_problems *problems, struct clb_err *err)
+{
+    struct clb_settings set = { 0 };
+    struct rope r = { .set = &set, .dim = a->head_dim, .inv_freq = inv_freq, .scale = 1 };
+    bool ok = false;
+
+    r.theta = from->default_theta;
+    r.max_positions = r.original = a->max_positions;
+    if (a->head_dim > CLB_MAX_ROPE) {
+        clb_fail(err, CLB_UNSUPPORTED, "%s: a head has %u dimensions, but %d is the most",
+                 from->config->file, a->head_dim, CLB_MAX_ROPE);
+        return clb_err_place(err, from->config->file, "head_dim", CLB_NO_OFFSET);
+    }
+    if (!open_object(&set, from->config, err) ||
+        !clb_setting_f64(from->config, "rope_theta", 1.5, 1e12, &r.theta, err) ||
+        !clb_setting_f64(&set, "rope_theta", 1.5, 1e12, &r.theta, err) ||
+        !clb_setting_f64(&set, "original_max_position_embeddings", 1, 1e9, &r.original, err) ||
+        !clb_setting_f64(from->config, "original_max_position_embeddings", 1, 1e9, &r.original,
+                         err) ||
+        !compute(&r, err))
+        goto done;
+    clb_settings_check_rest(&set, from->ignore, from->n_ignore, problems);
+    a->rope_dim = a->head_dim;
+    a->rope_scale = r.scale == 1 ? 0 : (float)r.scale;
+    ok = true;
+done:
+    clb_settings_free(&set);
+    return ok;
+}

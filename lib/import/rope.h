@@ -1,0 +1,22 @@
+/* rope.h - rotary position parameters of a config.json, in both published spellings (rope_theta
+ * with rope_scaling, or rope_parameters), to inverse frequencies. The steps are those of the
+ * reference implementation, rounded to f32 where it rounds. */
+#ifndef CLB_IMPORT_ROPE_H
+#define CLB_IMPORT_ROPE_H
+
+#include "lib/format/arch.h"
+#include "lib/import/hf_config.h"
+
+struct clb_rope_source {
+    struct clb_settings *config; /* config.json */
+    double default_theta;        /* what the reference takes when rope_theta is not given */
+    const char *const *ignore;   /* [n_ignore] keys that the user accepts */
+    uint32_t n_ignore;
+};
+
+/* a->head_dim and a->max_positions are known. Fills a->rope_dim, a->rope_scale and
+ * inv_freq[rope_dim / 2] (room for CLB_MAX_ROPE / 2). Keys that were not used are problems. */
+bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float *inv_freq,
+                   struct clb_problems *problems, struct clb_err *err);
+
+#endif
