@@ -145,7 +145,7 @@ static bool check_layers(const struct clb_arch *a, struct clb_err *err)
         dense += a->layer_experts[l] == 0;
     }
     if (dense == a->n_layer) {
-        clb_fail(err, CLB_BAD_INPUT, "no layer has experts: only Mixture-of-Experts models are served");
+        clb_fail(err, CLB_BAD_INPUT, "'layer_experts' is 0 everywhere: only Mixture-of-Experts models are served");
         return bad(err, "layer_experts");
     }
     if (most != a->n_expert) {

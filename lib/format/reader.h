@@ -68,6 +68,7 @@ struct clb_reader {
     const char *path;            /* for messages */
     struct clb_str json;         /* the header text, padding trimmed; borrowed from the mapping */
     char converter[128];         /* what wrote the file */
+    char scale[16];              /* how int8 scales were chosen: "row", "expert", "tensor"; "" unknown. Information */
     struct clb_arch arch;
     struct clb_generation generation;
     int8_t code_int4[16], code_mxfp4[16]; /* the books */
@@ -79,7 +80,7 @@ struct clb_reader {
     uint32_t n_sections;
     struct clb_source_file *sources; /* owned */
     uint32_t n_sources;
-    struct clb_str *ignored_keys;    /* [n_ignored] owned array, texts borrowed from the mapping (config keys that --ignore-key accepted) */
+    struct clb_str *ignored_keys;    /* [n_ignored] owned, texts too, terminated (config keys that --ignore-key accepted) */
     uint32_t n_ignored;
 };
 
