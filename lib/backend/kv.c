@@ -1,19 +1,17 @@
 /* kv.c - the block pool of the KV cache and the block tables of sequences.
  *
- * The pool maps its memory at once but touches none of it: a page costs memory when its first
- * position is written. Free blocks are bits of a bitmap; the lowest is handed out first, so that
- * short work stays in few pages. */
+ * The pool takes its memory at once but touches none of it (clb_new): a page costs memory when its
+ * first position is written. Free blocks are bits of a bitmap; the lowest is handed out first, so
+ * that short work stays in few pages. */
 #include "lib/backend/kv.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 
 #include "lib/base/mem.h"
 
 struct clb_kv_pool {
     struct clb_kv_shape shape;
-    uint8_t *base;      /* [n_block][shape.block_bytes] mapped */
-    uint64_t bytes;     /* of the mapping; 0: nothing is mapped */
+    uint8_t *base;      /* [n_block][shape.block_bytes] owned */
     uint32_t n_block, n_free;
     uint32_t hint;      /* no free bit below this word */
     uint64_t *free_bit; /* [(n_block + 63) / 64] owned; 1: free */
@@ -55,28 +53,6 @@ bool clb_kv_shape_init(struct clb_kv_shape *s, const struct clb_arch *a, enum cl
            clb_mul(s->layer_bytes, s->n_layer, &s->block_bytes);
 }
 
-static bool map_blocks(struct clb_kv_pool *p, uint32_t n_block, struct clb_err *err)
-{
-    uint64_t bytes;
-
-    if (!clb_mul(p->shape.block_bytes, n_block, &bytes) || bytes > SIZE_MAX / 2)
-        return clb_fail(err, CLB_NO_SPACE, "the KV cache of %u blocks is larger than memory can be",
-                        n_block);
-    if (bytes) {
-        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (base == MAP_FAILED)
-            return clb_fail_nomem(err, bytes);
-        p->base = base;
-    }
-    p->bytes = bytes;
-    p->n_block = p->n_free = n_block;
-    for (uint32_t b = 0; b < n_block; b++)
-        p->free_bit[b / 64] |= UINT64_C(1) << b % 64;
-    if (p->ledger)
-        clb_ledger_add(p->ledger, bytes, bytes);
-    return true;
-}
-
 bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape, uint32_t n_block,
                      struct clb_ledger *ledger, struct clb_err *err)
 {
@@ -85,14 +61,20 @@ bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape,
     *out = NULL;
     if (!p)
         return false;
-    p->shape = *shape;
-    p->ledger = ledger;
     pthread_mutex_init(&p->lock, NULL);
-    p->free_bit = clb_new(((uint64_t)n_block + 63) / 64, sizeof *p->free_bit, err);
-    if (!p->free_bit || !map_blocks(p, n_block, err)) {
+    p->shape = *shape;
+    p->free_bit = clb_new(((size_t)n_block + 63) / 64, sizeof *p->free_bit, err);
+    p->base = clb_new(n_block, shape->block_bytes, err);
+    if (!p->free_bit || !p->base) {
         clb_kv_pool_free(p);
         return false;
     }
+    p->n_block = p->n_free = n_block;
+    for (uint32_t b = 0; b < n_block; b++)
+        p->free_bit[b / 64] |= UINT64_C(1) << b % 64;
+    p->ledger = ledger;
+    if (ledger)
+        clb_ledger_add(ledger, n_block * shape->block_bytes, n_block * shape->block_bytes);
     *out = p;
     return true;
 }
@@ -101,11 +83,10 @@ void clb_kv_pool_free(struct clb_kv_pool *p)
 {
     if (!p)
         return;
-    if (p->bytes) {
-        munmap(p->base, p->bytes);
-        if (p->ledger)
-            clb_ledger_sub(p->ledger, p->bytes, p->bytes);
-    }
+    uint64_t bytes = p->n_block * p->shape.block_bytes;
+    if (p->ledger)
+        clb_ledger_sub(p->ledger, bytes, bytes);
+    clb_free(p->base);
     clb_free(p->free_bit);
     pthread_mutex_destroy(&p->lock);
     clb_free(p);

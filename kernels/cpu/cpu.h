@@ -1,0 +1,189 @@
+/* cpu.h - what the files of the CPU backend share. One file per stage, with the stem that the stage has in
+ * lib/forward; each stage is one run of the thread pool, its steps separated by barriers. Every
+ * output element is computed by one thread in a fixed order, so who takes which piece of work does
+ * not show in the result. */
+#ifndef CLB_KERNELS_CPU_CPU_H
+#define CLB_KERNELS_CPU_CPU_H
+
+#include <stdatomic.h>
+
+#include "kernels/kernels.h"
+#include "lib/backend/backend.h"
+#include "lib/base/pool.h"
+
+enum {
+    CLB_CPU_ROWS = 128,   /* most rows of one piece of a product: their records stay in L2 */
+    CLB_CPU_TILES = 4,    /* most tiles of one piece of a gated product: its scratch stays in L1 */
+    CLB_CPU_QUERIES = 32, /* most queries that share a KV block */
+};
+
+struct clb_backend {
+    struct clb_kernels k;
+    struct clb_pool *pool; /* owned */
+    struct clb_slab *slab; /* borrowed */
+    bool no_routing_cache;
+    char text[192];
+};
+
+/* The index map of one layer, kept from pass to pass. */
+struct clb_cpu_map {
+    uint32_t n_row, top_k, n_active; /* n_row 0: nothing is kept */
+    uint32_t *expert;                /* [rows * top_k] the choice it was made from */
+    uint32_t *row, *slot;            /* [rows * top_k] */
+    uint32_t *first, *active;        /* [n_expert + 1], [n_expert] */
+};
+
+/* Consecutive rows of one sequence that attend together. */
+struct clb_cpu_group {
+    uint32_t row, n;
+};
+
+/* Rows that meet a matrix: as f32 for float matrices, as records for quantised ones. */
+struct clb_cpu_rows {
+    const float *f32;
+    size_t ld; /* floats from row to row */
+    const uint8_t *record;
+    size_t record_bytes;
+    const uint32_t *index; /* row i is row index[i]; NULL: row i */
+};
+
+/* y = W x + bias; or, with `up`, y = act(W x + bias) * (Up x + bias). */
+struct clb_cpu_linear {
+    struct clb_matrix w, up; /* up.tiles NULL: a plain product */
+    struct clb_cpu_rows x;
+    uint32_t n_row;
+    float *y; /* [n_row][ldy]; ldy >= w.rows, columns up to the padded rows are written where ldy has room */
+    size_t ldy;
+    /* how it is cut; filled by clb_cpu_list_plan */
+    uint32_t tiles, rows, n_row_piece, first, end;
+};
+
+/* Products that run side by side: pieces are numbered through and taken dynamically. */
+struct clb_cpu_list {
+    struct clb_cpu_linear *l;
+    uint32_t n, n_piece;
+    atomic_uint next;
+};
+
+/* A gated MLP, or many: in[i] makes the inner rows, out[i] reads them (through their records). */
+struct clb_cpu_mlp {
+    struct clb_cpu_list in, out;
+};
+
+/* Where partial results of attention lie: one set of queries over one block. */
+struct clb_cpu_partial {
+    float *o; /* [queries][ld_value] */
+    float *m, *l;
+};
+
+/* Shapes: R max rows, S = R * most top_k slots; ld_x is x rounded up. All buffers lie in one block, see
+ * lay_out in cpu_acts.c. */
+struct clb_acts {
+    uint64_t bytes; /* of the block, this struct included */
+    struct clb_acts_shape shape;
+    uint32_t top_k, n_thread;
+    size_t ld_hidden, ld_q, ld_k, ld_v, ld_mix, ld_expert, ld_value;
+    size_t hidden_record, mix_record_bytes;
+    uint32_t n_partial; /* queries that `partial` has room for */
+
+    /* set by begin */
+    const struct clb_weights *w;
+    const struct clb_arch *a;
+    const struct clb_pass *p;
+    uint32_t n_group;
+
+    float *x;             /* [R][ld_hidden] residual stream */
+    float *norm;          /* [R][ld_hidden] input of a branch */
+    uint8_t *record;      /* [R][hidden_record] the same, quantised */
+    float *branch;        /* [R][ld_hidden] output of a branch */
+    float *cosine, *sine; /* [R][rope_dim / 2] */
+
+    float *q, *k, *v;           /* [R][ld_q], [R][ld_k], [R][ld_v] */
+    float *mix;                 /* [R][ld_mix] attention's output, heads side by side */
+    uint8_t *mix_record;        /* [R][mix_record_bytes] */
+    struct clb_cpu_group *group; /* [R] */
+    struct clb_cpu_partial *block; /* [n_thread] the block at hand */
+    struct clb_cpu_partial partial; /* [n_partial] blocks that wait to be folded */
+    float *total_m, *total_l;   /* [R * n_head] */
+
+    float *score;          /* [R][ld_expert] router logits, then scores */
+    uint32_t *chosen;      /* [S] */
+    float *weight;         /* [S] */
+    struct clb_cpu_map *map; /* [n_layer] */
+    struct clb_routes routes;
+    float *inner;          /* inner rows of experts [S], of the shared expert or of a dense MLP [R] */
+    uint8_t *inner_record;
+    float *slot_out;       /* [S][ld_hidden] */
+    struct clb_cpu_linear *linear; /* [2 * n_expert + 4] */
+    float *gated;          /* [n_thread][2][CLB_CPU_ROWS][16 * CLB_CPU_TILES] */
+};
+
+/* Floats from row to row: a whole number of tiles, and no multiple of 4096 bytes, which would put all rows into
+ * the same sets of the cache. */
+static inline size_t clb_cpu_ld(uint64_t n)
+{
+    size_t ld = (size_t)((n + 15) / 16 * 16);
+    return ld % 1024 ? ld : ld + 16;
+}
+
+/* cpu_acts.c */
+uint64_t clb_cpu_acts_bytes(const struct clb_backend *be, const struct clb_arch *a,
+                            const struct clb_acts_shape *s);
+bool clb_cpu_acts_new(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
+                      const struct clb_acts_shape *s, struct clb_err *err);
+void clb_cpu_acts_free(struct clb_backend *be, struct clb_acts *x);
+
+/* cpu_rows.c: steps on single rows */
+/* norm[i] = the norm of `in`, padded with zeros; as a record too when `quantised`. */
+void clb_cpu_norm_row(const struct clb_backend *be, struct clb_acts *x, uint32_t i, const float *in,
+                      const float *weight, bool quantised);
+/* y += residual_scale * branch. */
+void clb_cpu_residual_row(const struct clb_backend *be, const struct clb_acts *x, float *y,
+                          const float *branch);
+/* Keys and values of rows first..last-1 to the KV cache of their sequences. */
+void clb_cpu_append(const struct clb_acts *x, uint32_t layer, uint32_t first, uint32_t last);
+
+/* cpu_linear.c */
+static inline bool clb_cpu_quantised(const struct clb_matrix *m)
+{
+    return m->tiles && !clb_dtype_is_float(m->dtype);
+}
+struct clb_cpu_rows clb_cpu_norm_rows(const struct clb_acts *x);
+void clb_cpu_list_plan(const struct clb_backend *be, struct clb_cpu_list *list);
+/* Called by every thread; returns when no piece is left to take (others may still compute). */
+void clb_cpu_list_run(const struct clb_backend *be, const struct clb_acts *x,
+                      struct clb_cpu_list *list, unsigned thread);
+
+/* cpu_mlp.c */
+/* Entry i of the list: `part` on n_row rows of `from`, inner rows from row `at` on, results to y (rows of ld_hidden). */
+void clb_cpu_mlp_set(const struct clb_acts *x, struct clb_cpu_mlp *m, uint32_t i,
+                     const struct clb_matrix part[CLB_PARTS], const struct clb_cpu_rows *from,
+                     uint32_t n_row, size_t at, float *y);
+void clb_cpu_mlp_plan(const struct clb_backend *be, struct clb_cpu_mlp *m);
+/* Called by every thread; ends with a barrier. */
+void clb_cpu_mlp_run(const struct clb_backend *be, const struct clb_acts *x, struct clb_cpu_mlp *m,
+                     unsigned thread, unsigned n_thread);
+
+/* The stages, see lib/backend/backend.h; each in its own file. */
+bool clb_cpu_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_weights *w,
+                   const struct clb_pass *p, struct clb_err *err);
+bool clb_cpu_embed(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+bool clb_cpu_attn_project(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                          struct clb_err *err);
+bool clb_cpu_attn_mix(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                      struct clb_err *err);
+bool clb_cpu_attn_output(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                         struct clb_err *err);
+bool clb_cpu_moe_gate(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                      struct clb_err *err);
+bool clb_cpu_moe_scatter(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                         const struct clb_routes **routes, struct clb_err *err);
+bool clb_cpu_moe_experts(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                         const uint8_t *const *block, struct clb_err *err);
+bool clb_cpu_moe_gather(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                        struct clb_err *err);
+bool clb_cpu_mlp(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                 struct clb_err *err);
+bool clb_cpu_logits(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err);
+
+#endif

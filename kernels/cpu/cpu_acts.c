@@ -1,0 +1,171 @@
+/* cpu_acts.c - the activations of a batch: one block of memory, cut once. Nothing is allocated
+ * later. lay_out is the only place that knows the shapes; it runs twice, first to measure. */
+#include "kernels/cpu/cpu.h"
+
+#include <string.h>
+
+#include "lib/base/mem.h"
+
+/* Hands out parts of a block in order. Without a base it only measures. */
+struct carve {
+    uint8_t *base;
+    uint64_t at;
+    bool overflow;
+};
+
+static void *take(struct carve *c, uint64_t n, uint64_t m, uint64_t size)
+{
+    uint64_t bytes, at = c->at;
+
+    if (!clb_mul(n, m, &bytes) || !clb_mul(bytes, size, &bytes) ||
+        !clb_round_up(bytes, CLB_ALIGN, &bytes) || !clb_add(at, bytes, &c->at))
+        c->overflow = true;
+    return c->base && !c->overflow ? c->base + at : NULL;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void set_strides(struct clb_acts *x, const struct clb_arch *a)
+{
+    x->ld_hidden = clb_cpu_ld(a->hidden_size);
+    x->ld_q = clb_cpu_ld((uint64_t)a->n_head * a->head_dim);
+    x->ld_k = clb_cpu_ld((uint64_t)a->n_kv_head * a->head_dim);
+    x->ld_v = clb_cpu_ld((uint64_t)a->n_kv_head * a->value_dim);
+    x->ld_mix = clb_cpu_ld((uint64_t)a->n_head * a->value_dim);
+    x->ld_expert = clb_cpu_ld(a->n_expert);
+    x->ld_value = clb_cpu_ld(a->value_dim);
+    x->hidden_record = clb_record_bytes(a->hidden_size);
+    x->mix_record_bytes = clb_record_bytes(a->n_head * a->value_dim);
+}
+
+static void lay_out_attention(struct clb_acts *x, struct carve *c, const struct clb_arch *a)
+{
+    uint64_t rows = x->shape.max_rows, width = sizeof(float);
+    uint64_t per_block = CLB_CPU_QUERIES;
+
+    x->q = take(c, rows, x->ld_q, width);
+    x->k = take(c, rows, x->ld_k, width);
+    x->v = take(c, rows, x->ld_v, width);
+    x->mix = take(c, rows, x->ld_mix, width);
+    x->mix_record = take(c, rows, x->mix_record_bytes, 1);
+    x->group = take(c, rows, 1, sizeof *x->group);
+    x->total_m = take(c, rows, a->n_head, width);
+    x->total_l = take(c, rows, a->n_head, width);
+    x->partial.o = take(c, x->n_partial, x->ld_value, width);
+    x->partial.m = take(c, x->n_partial, 1, width);
+    x->partial.l = take(c, x->n_partial, 1, width);
+    x->block = take(c, x->n_thread, 1, sizeof *x->block);
+    for (unsigned t = 0; t < x->n_thread; t++) {
+        struct clb_cpu_partial p = {
+            .o = take(c, per_block, x->ld_value, width),
+            .m = take(c, per_block, 1, width),
+            .l = take(c, per_block, 1, width),
+        };
+        if (x->block)
+            x->block[t] = p;
+    }
+}
+
+static void lay_out_maps(struct clb_acts *x, struct carve *c, const struct clb_arch *a)
+{
+    uint64_t slots = (uint64_t)x->shape.max_rows * x->top_k, width = sizeof(uint32_t);
+
+    x->map = take(c, a->n_layer, 1, sizeof *x->map);
+    for (uint32_t l = 0; l < a->n_layer; l++) {
+        if (!clb_arch_is_moe(a, l))
+            continue;
+        struct clb_cpu_map m = {
+            .expert = take(c, slots, 1, width),
+            .row = take(c, slots, 1, width),
+            .slot = take(c, slots, 1, width),
+            .first = take(c, a->layer_experts[l] + 1, 1, width),
+            .active = take(c, a->layer_experts[l], 1, width),
+        };
+        if (x->map)
+            x->map[l] = m;
+    }
+}
+
+static void lay_out(struct clb_acts *x, struct carve *c, const struct clb_arch *a)
+{
+    uint64_t rows = x->shape.max_rows, slots = rows * x->top_k, width = sizeof(float);
+    uint64_t wide = most(a->shared_size, a->dense_size); /* 0: none */
+
+    take(c, 1, 1, sizeof *x); /* this struct lies at the start */
+    x->x = take(c, rows, x->ld_hidden, width);
+    x->norm = take(c, rows, x->ld_hidden, width);
+    x->record = take(c, rows, x->hidden_record, 1);
+    x->branch = take(c, rows, x->ld_hidden, width);
+    x->cosine = take(c, rows, a->rope_dim / 2, width);
+    x->sine = take(c, rows, a->rope_dim / 2, width);
+    lay_out_attention(x, c, a);
+
+    x->score = take(c, rows, x->ld_expert, width);
+    x->chosen = take(c, slots, 1, sizeof *x->chosen);
+    x->weight = take(c, slots, 1, width);
+    x->inner = take(c, 1, most(slots * clb_cpu_ld(a->expert_size), rows * clb_cpu_ld(wide)), width);
+    x->inner_record = take(c, 1, most(slots * clb_record_bytes(a->expert_size),
+                                      rows * clb_record_bytes((uint32_t)wide)), 1);
+    x->slot_out = take(c, slots, x->ld_hidden, width);
+    x->linear = take(c, 2 * (uint64_t)a->n_expert + 4, 1, sizeof *x->linear);
+    x->gated = take(c, x->n_thread, 2 * CLB_CPU_ROWS * CLB_CPU_TILES * CLB_TILE, width);
+    lay_out_maps(x, c, a);
+}
+
+/* False when the size overflows. */
+static bool measure(struct clb_acts *x, const struct clb_backend *be, const struct clb_arch *a,
+                    const struct clb_acts_shape *s)
+{
+    struct carve c = { 0 };
+
+    *x = (struct clb_acts){ .shape = *s, .top_k = s->top_k };
+    if (s->top_k > CLB_MAX_TOP_K)
+        return false;
+    for (uint32_t l = 0; l < a->n_layer && !s->top_k; l++)
+        x->top_k = (uint32_t)most(x->top_k, clb_arch_layer_top_k(a, l));
+    x->n_thread = clb_pool_threads(be->pool);
+    x->n_partial = x->n_thread > 1 ? x->n_thread * 8 * CLB_CPU_QUERIES : 0;
+    set_strides(x, a);
+    lay_out(x, &c, a);
+    x->bytes = c.at;
+    return !c.overflow;
+}
+
+uint64_t clb_cpu_acts_bytes(const struct clb_backend *be, const struct clb_arch *a,
+                            const struct clb_acts_shape *s)
+{
+    struct clb_acts x;
+
+    return measure(&x, be, a, s) ? x.bytes : UINT64_MAX;
+}
+
+bool clb_cpu_acts_new(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
+                      const struct clb_acts_shape *s, struct clb_err *err)
+{
+    struct clb_acts x;
+
+    *out = NULL;
+    if (!clb_arch_runnable(a, err))
+        return false;
+    if (s->top_k > CLB_MAX_TOP_K)
+        return clb_fail(err, CLB_USAGE, "%u experts per token; the most is %d", s->top_k, CLB_MAX_TOP_K);
+    if (!measure(&x, be, a, s) || x.bytes > SIZE_MAX)
+        return clb_fail(err, CLB_NO_SPACE, "activations of %u rows are larger than memory can be",
+                        s->max_rows);
+    struct carve c = { .base = clb_slab_get(be->slab, x.bytes, err) };
+    if (!c.base)
+        return clb_fail_in(err, "activations of %u rows", s->max_rows);
+    lay_out(&x, &c, a);
+    memcpy(c.base, &x, sizeof x);
+    *out = (struct clb_acts *)(void *)c.base;
+    return true;
+}
+
+void clb_cpu_acts_free(struct clb_backend *be, struct clb_acts *x)
+{
+    if (x)
+        clb_slab_put(be->slab, x, x->bytes);
+}

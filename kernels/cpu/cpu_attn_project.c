@@ -1,0 +1,77 @@
+/* cpu_attn_project.c - norm, queries, keys and values, their norms, clip and rotation; then the new keys
+ * and values go to the KV cache. */
+#include "kernels/cpu/cpu.h"
+
+struct job {
+    struct clb_backend *be;
+    struct clb_acts *x;
+    const struct clb_layer *l;
+    bool quantised;
+    struct clb_cpu_list qkv;
+};
+
+/* Heads of one row side by side: n_head * head_dim. */
+static void finish_heads(const struct job *j, float *y, uint32_t n_head, const float *weight,
+                         uint32_t r)
+{
+    const struct clb_arch *a = j->x->a;
+    const struct clb_kernels *k = &j->be->k;
+    float eps = a->qk_norm_eps > 0 ? a->qk_norm_eps : a->norm_eps;
+    const float *cosine = j->x->cosine + (size_t)r * (a->rope_dim / 2);
+    const float *sine = j->x->sine + (size_t)r * (a->rope_dim / 2);
+
+    if (a->qk_norm == CLB_QK_NORM_FULL)
+        k->rms_norm(y, y, weight, n_head * a->head_dim, eps);
+    if (a->qk_norm == CLB_QK_NORM_HEAD)
+        for (uint32_t h = 0; h < n_head; h++)
+            k->rms_norm(y + h * a->head_dim, y + h * a->head_dim, weight, a->head_dim, eps);
+    if (a->clip_qkv > 0)
+        k->clip(y, a->clip_qkv, n_head * a->head_dim);
+    for (uint32_t h = 0; h < n_head; h++)
+        if (a->rope == CLB_ROPE_HALF)
+            k->rope_half(y + h * a->head_dim, cosine, sine, a->rope_dim);
+        else
+            k->rope_interleaved(y + h * a->head_dim, cosine, sine, a->rope_dim);
+}
+
+static void project(void *arg, unsigned thread, unsigned n_thread)
+{
+    struct job *j = arg;
+    struct clb_acts *x = j->x;
+    const struct clb_arch *a = x->a;
+    uint32_t first, last;
+
+    clb_share(x->p->n_row, thread, n_thread, &first, &last);
+    for (uint32_t r = first; r < last; r++)
+        clb_cpu_norm_row(j->be, x, r, x->x + r * x->ld_hidden, j->l->attn_norm, j->quantised);
+    clb_pool_barrier(j->be->pool);
+    clb_cpu_list_run(j->be, x, &j->qkv, thread);
+    clb_pool_barrier(j->be->pool);
+    for (uint32_t r = first; r < last; r++) {
+        finish_heads(j, x->q + r * x->ld_q, a->n_head, j->l->q_norm, r);
+        finish_heads(j, x->k + r * x->ld_k, a->n_kv_head, j->l->k_norm, r);
+        if (a->clip_qkv > 0)
+            j->be->k.clip(x->v + r * x->ld_v, a->clip_qkv, a->n_kv_head * a->value_dim);
+    }
+    clb_cpu_append(x, j->l->index, first, last);
+}
+
+bool clb_cpu_attn_project(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                          struct clb_err *err)
+{
+    const struct clb_matrix *w[3] = { &l->q, &l->k, &l->v };
+    float *const y[3] = { x->q, x->k, x->v };
+    const size_t ld[3] = { x->ld_q, x->ld_k, x->ld_v };
+    struct job j = { .be = be, .x = x, .l = l, .qkv = { .l = x->linear, .n = 3 } };
+
+    (void)err;
+    for (int i = 0; i < 3; i++) {
+        j.quantised |= clb_cpu_quantised(w[i]);
+        x->linear[i] = (struct clb_cpu_linear){
+            .w = *w[i], .x = clb_cpu_norm_rows(x), .n_row = x->p->n_row, .y = y[i], .ldy = ld[i]
+        };
+    }
+    clb_cpu_list_plan(be, &j.qkv);
+    clb_pool_run(be->pool, project, &j);
+    return true;
+}

@@ -1,0 +1,98 @@
+/* cpu_backend.c - the CPU backend: threads and leaf kernels behind the contract of backend.h. */
+#include "kernels/cpu/cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/mem.h"
+
+static bool choose_level(const char *name, enum clb_isa *isa, struct clb_err *err)
+{
+    const char *why;
+
+    if (!name || !strcmp(name, "auto")) {
+        *isa = clb_isa_best();
+        return true;
+    }
+    if (!clb_isa_parse(name, isa))
+        return clb_fail(err, CLB_USAGE,
+                        "there is no CPU level '%s'; levels are 'auto', 'scalar', 'avx2', 'avxvnni' "
+                        "and 'avx512'",
+                        name);
+    if (!clb_isa_available(*isa, &why))
+        return clb_fail(err, CLB_UNSUPPORTED, "CPU level '%s': %s", name, why);
+    return true;
+}
+
+static void cpu_close(struct clb_backend *be)
+{
+    if (!be)
+        return;
+    clb_pool_free(be->pool);
+    clb_free(be);
+}
+
+static bool cpu_open(struct clb_backend **out, const struct clb_backend_options *o,
+                     struct clb_err *err)
+{
+    char why[96] = "as asked for";
+    unsigned n_thread = o->n_thread ? o->n_thread : clb_pool_default_threads(why, sizeof why);
+    enum clb_isa isa;
+    struct clb_backend *be;
+
+    *out = NULL;
+    if (!choose_level(o->cpu_level, &isa, err))
+        return false;
+    be = clb_new(1, sizeof *be, err);
+    if (!be)
+        return false;
+    if (!clb_pool_new(&be->pool, n_thread, err)) {
+        cpu_close(be);
+        return false;
+    }
+    clb_kernels_for(&be->k, isa);
+    be->slab = o->slab;
+    be->no_routing_cache = o->no_routing_cache;
+    snprintf(be->text, sizeof be->text, "%s, %u thread%s (%s)", be->k.name, n_thread,
+             n_thread == 1 ? "" : "s", why);
+    *out = be;
+    return true;
+}
+
+static const char *cpu_describe(const struct clb_backend *be)
+{
+    return be->text;
+}
+
+static const char *cpu_level(const struct clb_backend *be)
+{
+    return be->k.name;
+}
+
+static unsigned cpu_threads(const struct clb_backend *be)
+{
+    return clb_pool_threads(be->pool);
+}
+
+const struct clb_backend_ops clb_backend_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .level = cpu_level,
+    .threads = cpu_threads,
+    .acts_bytes = clb_cpu_acts_bytes,
+    .acts_new = clb_cpu_acts_new,
+    .acts_free = clb_cpu_acts_free,
+    .begin = clb_cpu_begin,
+    .embed = clb_cpu_embed,
+    .attn_project = clb_cpu_attn_project,
+    .attn_mix = clb_cpu_attn_mix,
+    .attn_output = clb_cpu_attn_output,
+    .moe_gate = clb_cpu_moe_gate,
+    .moe_scatter = clb_cpu_moe_scatter,
+    .moe_experts = clb_cpu_moe_experts,
+    .moe_gather = clb_cpu_moe_gather,
+    .mlp = clb_cpu_mlp,
+    .logits = clb_cpu_logits,
+};

@@ -1,0 +1,50 @@
+/* cpu_moe_experts.c - every active expert once, on all its rows, read through the index map; results
+ * stand in slot order. */
+#include "kernels/cpu/cpu.h"
+
+struct job {
+    struct clb_backend *be;
+    struct clb_acts *x;
+    struct clb_cpu_mlp mlp;
+};
+
+static void run(void *arg, unsigned thread, unsigned n_thread)
+{
+    struct job *j = arg;
+
+    clb_cpu_mlp_run(j->be, j->x, &j->mlp, thread, n_thread);
+}
+
+static void add_expert(struct job *j, const struct clb_layer *l, uint32_t expert,
+                       const uint8_t *block)
+{
+    const struct clb_acts *x = j->x;
+    struct clb_cpu_rows from = clb_cpu_norm_rows(x);
+    struct clb_matrix part[CLB_PARTS];
+    uint32_t slot = x->routes.first[expert];
+
+    for (int p = 0; p < CLB_PARTS; p++)
+        part[p] = clb_expert_matrix(x->w->reader, l->experts, (enum clb_part)p, block);
+    from.index = x->routes.row + slot;
+    clb_cpu_mlp_set(x, &j->mlp, j->mlp.in.n++, part, &from, x->routes.first[expert + 1] - slot,
+                    slot, x->slot_out + slot * x->ld_hidden);
+    j->mlp.out.n = j->mlp.in.n;
+}
+
+bool clb_cpu_moe_experts(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                         const uint8_t *const *block, struct clb_err *err)
+{
+    struct job j = {
+        .be = be,
+        .x = x,
+        .mlp = { .in = { .l = x->linear }, .out = { .l = x->linear + l->n_expert } },
+    };
+
+    (void)err;
+    for (uint32_t i = 0; i < x->routes.n_active; i++)
+        if (block[i])
+            add_expert(&j, l, x->routes.active[i], block[i]);
+    clb_cpu_mlp_plan(be, &j.mlp);
+    clb_pool_run(be->pool, run, &j);
+    return true;
+}
