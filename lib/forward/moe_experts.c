@@ -1,0 +1,27 @@
+/* moe_experts.c - where the weights of the active experts are, is the store's business. It may hold fewer than
+ * the pass needs; then the stage runs in several calls, and results are the same. */
+#include "lib/forward/stages.h"
+
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+bool clb_moe_experts(const struct clb_run *r, const struct clb_layer *l,
+                     const struct clb_routes *routes, struct clb_err *err)
+{
+    const struct clb_engine *e = r->e;
+    uint32_t n_active = routes->n_active, most = clb_experts_max_get(e->experts);
+
+    for (uint32_t i = 0; i < n_active; i++)
+        e->block[i] = NULL; /* not in this call */
+    for (uint32_t i = 0, n; i < n_active; i += n) {
+        n = smaller(most, n_active - i);
+        if (!clb_experts_get(e->experts, l->index, routes->active + i, n, e->block + i, err) ||
+            !e->op->moe_experts(e->be, r->x, l, e->block, err))
+            return false;
+        for (uint32_t k = i; k < i + n; k++)
+            e->block[k] = NULL;
+    }
+    return true;
+}
