@@ -1,5 +1,6 @@
-/* arch.c - the architecture descriptor as data: one table says of every field its name, kind, place,
- * legal range and whether this engine can run it. Writing, reading, listing and refusing walk that table. */
+/* arch.c - the architecture descriptor as data: one table says of every field its name, kind,
+ * place, legal range and whether this engine can run it. Writing, reading, listing and refusing
+ * walk that table. */
 #include "lib/format/arch.h"
 
 #include <math.h>
@@ -7,17 +8,23 @@
 
 enum kind { NUMBER, REAL, FLAG, WORD, NUMBER_PER_LAYER, FLAG_PER_LAYER };
 
-/* What this engine runs. WORD: a bit for each enumerator. Other kinds: every value, or only the neutral one. */
+/* What this engine runs. WORD: a bit for each enumerator. Other kinds: every value, or only the
+ * neutral one. */
 enum { RUNS_NOT = 0, RUNS = ~0 };
 #define BIT(e) (1 << (e))
 
 static const char *const attention_words[] = { "gqa", "mla", NULL };
-static const char *const qk_norm_words[] = { "none", "head", "full", "head_after_rope", "l2", NULL };
+static const char *const qk_norm_words[] = {
+    "none", "head", "full", "head_after_rope", "l2", NULL
+};
 static const char *const norm_words[] = { "rms", "layer", NULL };
 static const char *const place_words[] = { "before", "after", NULL };
-static const char *const router_words[] = { "softmax_topk", "topk_softmax", "sigmoid", "sparsemixer", NULL };
+static const char *const router_words[] = { "softmax_topk", "topk_softmax", "sigmoid",
+                                            "sparsemixer", NULL };
 static const char *const group_words[] = { "none", "max", "top2_sum", NULL };
-static const char *const act_words[] = { "silu", "gelu", "gelu_tanh", "relu", "clamped_swiglu", NULL };
+static const char *const act_words[] = {
+    "silu", "gelu", "gelu_tanh", "relu", "clamped_swiglu", NULL
+};
 static const char *const rope_words[] = { "none", "half", "interleaved", NULL };
 
 struct field {
@@ -51,7 +58,8 @@ static const struct field fields[] = {
     N(n_kv_head, RUNS, 1, HEADS),
     N(head_dim, RUNS, 1, HEADS),
     N(value_dim, RUNS, 1, HEADS),
-    W(qk_norm, BIT(CLB_QK_NORM_NONE) | BIT(CLB_QK_NORM_HEAD) | BIT(CLB_QK_NORM_FULL), qk_norm_words),
+    W(qk_norm, BIT(CLB_QK_NORM_NONE) | BIT(CLB_QK_NORM_HEAD) | BIT(CLB_QK_NORM_FULL),
+      qk_norm_words),
     R(qk_norm_eps, RUNS),
     B(q_bias, RUNS),
     B(k_bias, RUNS),
@@ -110,7 +118,8 @@ static const struct field fields[] = {
     N(shared_size, RUNS, 0, WIDTH),
     B(shared_gate, RUNS),
     B(expert_bias, RUNS_NOT),
-    W(act, BIT(CLB_ACT_SILU) | BIT(CLB_ACT_GELU) | BIT(CLB_ACT_GELU_TANH) | BIT(CLB_ACT_RELU), act_words),
+    W(act, BIT(CLB_ACT_SILU) | BIT(CLB_ACT_GELU) | BIT(CLB_ACT_GELU_TANH) | BIT(CLB_ACT_RELU),
+      act_words),
     R(act_limit, RUNS_NOT),
     R(act_alpha, RUNS_NOT),
 
@@ -130,7 +139,7 @@ static void *place(const struct field *f, const struct clb_arch *a)
     return (char *)(uintptr_t)a + f->at;
 }
 
-/* The value of a field (of a layer, for the kinds per layer) as bits; 0 is neutral for all kinds. */
+/* The value of a field (or of a layer's place in it) as bits; 0 is neutral for all kinds. */
 static uint32_t value_at(const struct field *f, const struct clb_arch *a, uint32_t layer)
 {
     const void *p = place(f, a);
@@ -168,9 +177,10 @@ static bool neutral(const struct field *f, const struct clb_arch *a)
     return uniform(f, a) && value_at(f, a, 0) == 0;
 }
 
-/* -- text ---------------------------------------------------------------------------------------- */
+/* -- text ------------------------------------------------------------------------------------- */
 
-static void write_one(const struct field *f, const struct clb_arch *a, uint32_t layer, struct clb_text *out)
+static void write_one(const struct field *f, const struct clb_arch *a, uint32_t layer,
+                      struct clb_text *out)
 {
     uint32_t v = value_at(f, a, layer);
 
@@ -230,7 +240,7 @@ void clb_arch_fields(const struct clb_arch *a, clb_arch_field_fn *fn, void *arg)
     clb_text_free(&value);
 }
 
-/* -- reading --------------------------------------------------------------------------------------- */
+/* -- reading ---------------------------------------------------------------------------------- */
 
 static uint32_t read_word(const struct field *f, struct clb_json *j)
 {
@@ -240,8 +250,8 @@ static uint32_t read_word(const struct field *f, struct clb_json *j)
         if (clb_str_is(s, f->words[i]))
             return i;
     if (clb_json_ok(j))
-        clb_json_fail(j, "'%.*s' is not a value of '%s' that this program knows", s.n > 40 ? 40 : (int)s.n,
-                      s.p, f->name);
+        clb_json_fail(j, "'%.*s' is not a value of '%s' that this program knows",
+                      s.n > 40 ? 40 : (int)s.n, s.p, f->name);
     return 0;
 }
 
@@ -357,7 +367,7 @@ bool clb_arch_read(struct clb_arch *a, struct clb_json *j)
     return clb_json_ok(j) && finish_lists(a, length, j);
 }
 
-/* -- what this engine runs ----------------------------------------------------------------------- */
+/* -- what this engine runs -------------------------------------------------------------------- */
 
 bool clb_arch_ranges(const struct clb_arch *a, struct clb_err *err)
 {
@@ -369,8 +379,8 @@ bool clb_arch_ranges(const struct clb_arch *a, struct clb_err *err)
         for (uint32_t l = 0; l < n; l++) {
             uint32_t v = value_at(f, a, l);
             if ((f->kind == NUMBER || f->kind == NUMBER_PER_LAYER) && (v < f->lo || v > f->hi)) {
-                clb_fail(err, CLB_BAD_INPUT, "'%s' is %u, but must be within %u and %u", f->name, v, f->lo,
-                         f->hi);
+                clb_fail(err, CLB_BAD_INPUT, "'%s' is %u, but must be within %u and %u", f->name, v,
+                         f->lo, f->hi);
                 return clb_err_place(err, NULL, f->name, CLB_NO_OFFSET);
             }
         }
@@ -391,13 +401,15 @@ bool clb_arch_runnable(const struct clb_arch *a, struct clb_err *err)
     for (size_t i = 0; i < N_FIELDS; i++) {
         const struct field *f = &fields[i];
         struct clb_text value = { 0 };
-        bool ok = f->kind == WORD ? f->runs >> value_at(f, a, 0) & 1 : f->runs == RUNS || neutral(f, a);
+        bool ok =
+            f->kind == WORD ? f->runs >> value_at(f, a, 0) & 1 : f->runs == RUNS || neutral(f, a);
 
         if (ok)
             continue;
         write_value(f, a, &value);
-        clb_fail(err, CLB_UNSUPPORTED, "the model needs '%s' = %.60s, which this engine does not run yet",
-                 f->name, value.n ? value.p : "?");
+        clb_fail(err, CLB_UNSUPPORTED,
+                 "the model needs '%s' = %.60s, which this engine does not run yet", f->name,
+                 value.n ? value.p : "?");
         clb_text_free(&value);
         return clb_err_place(err, NULL, f->name, CLB_NO_OFFSET);
     }

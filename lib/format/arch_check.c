@@ -1,5 +1,5 @@
-/* arch_check.c - whether the fields of a descriptor agree with each other. After clb_arch_check every
- * division, product and index that the engine derives from a descriptor is safe. */
+/* arch_check.c - whether the fields of a descriptor agree with each other. After clb_arch_check
+ * every division, product and index that the engine derives from a descriptor is safe. */
 #include "lib/format/arch.h"
 
 static bool bad(struct clb_err *err, const char *field)
@@ -8,7 +8,8 @@ static bool bad(struct clb_err *err, const char *field)
 }
 
 /* `set` needs `on`: a field of a feature that is switched off means that somebody misunderstood. */
-static bool only_with(struct clb_err *err, const char *field, bool set, bool on, const char *feature)
+static bool only_with(struct clb_err *err, const char *field, bool set, bool on,
+                      const char *feature)
 {
     if (!set || on)
         return true;
@@ -16,7 +17,8 @@ static bool only_with(struct clb_err *err, const char *field, bool set, bool on,
     return bad(err, field);
 }
 
-static bool at_most(struct clb_err *err, const char *field, uint32_t v, const char *limit, uint32_t most)
+static bool at_most(struct clb_err *err, const char *field, uint32_t v, const char *limit,
+                    uint32_t most)
 {
     if (v <= most)
         return true;
@@ -24,7 +26,8 @@ static bool at_most(struct clb_err *err, const char *field, uint32_t v, const ch
     return bad(err, field);
 }
 
-static bool divides(struct clb_err *err, const char *field, uint32_t v, const char *whole, uint32_t n)
+static bool divides(struct clb_err *err, const char *field, uint32_t v, const char *whole,
+                    uint32_t n)
 {
     if (v && n % v == 0)
         return true;
@@ -56,8 +59,9 @@ static bool check_mla(const struct clb_arch *a, struct clb_err *err)
         !given(err, "qk_nope_dim", a->qk_nope_dim, "'attention' mla"))
         return false;
     if (a->qk_nope_dim + a->qk_rope_dim != a->head_dim) {
-        clb_fail(err, CLB_BAD_INPUT, "'head_dim' is %u, but 'qk_nope_dim' + 'qk_rope_dim' is %u + %u",
-                 a->head_dim, a->qk_nope_dim, a->qk_rope_dim);
+        clb_fail(err, CLB_BAD_INPUT,
+                 "'head_dim' is %u, but 'qk_nope_dim' + 'qk_rope_dim' is %u + %u", a->head_dim,
+                 a->qk_nope_dim, a->qk_rope_dim);
         return bad(err, "head_dim");
     }
     return true;
@@ -70,7 +74,8 @@ static bool check_rope(const struct clb_arch *a, struct clb_err *err)
     if (!only_with(err, "rope_dim", a->rope_dim, rope, "'rope'") ||
         !only_with(err, "rope_scale", a->rope_scale > 0, rope, "'rope'") ||
         !only_with(err, "rope_long_from", a->rope_long_from, rope, "'rope'") ||
-        !only_with(err, "rope_scale_long", a->rope_scale_long > 0, a->rope_long_from, "'rope_long_from'"))
+        !only_with(err, "rope_scale_long", a->rope_scale_long > 0, a->rope_long_from,
+                   "'rope_long_from'"))
         return false;
     if (!rope)
         return true;
@@ -102,14 +107,15 @@ static bool check_router(const struct clb_arch *a, struct clb_err *err)
     bool clamped = a->act == CLB_ACT_CLAMPED_SWIGLU, groups = a->n_group > 0;
 
     return at_most(err, "top_k", a->top_k, "n_expert", a->n_expert) &&
-           only_with(err, "router_jitter", a->router_jitter > 0, a->router == CLB_ROUTER_SPARSEMIXER,
-                     "'router' sparsemixer") &&
+           only_with(err, "router_jitter", a->router_jitter > 0,
+                     a->router == CLB_ROUTER_SPARSEMIXER, "'router' sparsemixer") &&
            only_with(err, "top_groups", a->top_groups, groups, "'n_group'") &&
            only_with(err, "group_score", a->group_score != CLB_GROUP_NONE, groups, "'n_group'") &&
-           (!groups || (divides(err, "n_group", a->n_group, "n_expert", a->n_expert) &&
-                        given(err, "top_groups", a->top_groups, "'n_group'") &&
-                        at_most(err, "top_groups", a->top_groups, "n_group", a->n_group) &&
-                        given(err, "group_score", a->group_score != CLB_GROUP_NONE, "'n_group'"))) &&
+           (!groups ||
+            (divides(err, "n_group", a->n_group, "n_expert", a->n_expert) &&
+             given(err, "top_groups", a->top_groups, "'n_group'") &&
+             at_most(err, "top_groups", a->top_groups, "n_group", a->n_group) &&
+             given(err, "group_score", a->group_score != CLB_GROUP_NONE, "'n_group'"))) &&
            only_with(err, "topk_normalise_min", a->topk_normalise_min > 0, a->topk_normalise,
                      "'topk_normalise'") &&
            only_with(err, "shared_gate", a->shared_gate, a->shared_size, "'shared_size'") &&
@@ -145,11 +151,13 @@ static bool check_layers(const struct clb_arch *a, struct clb_err *err)
         dense += a->layer_experts[l] == 0;
     }
     if (dense == a->n_layer) {
-        clb_fail(err, CLB_BAD_INPUT, "'layer_experts' is 0 everywhere: only Mixture-of-Experts models are served");
+        clb_fail(err, CLB_BAD_INPUT,
+                 "'layer_experts' is 0 everywhere: only Mixture-of-Experts models are served");
         return bad(err, "layer_experts");
     }
     if (most != a->n_expert) {
-        clb_fail(err, CLB_BAD_INPUT, "'n_expert' is %u, but no layer has more than %u", a->n_expert, most);
+        clb_fail(err, CLB_BAD_INPUT, "'n_expert' is %u, but no layer has more than %u", a->n_expert,
+                 most);
         return bad(err, "n_expert");
     }
     return only_with(err, "dense_size", a->dense_size, dense, "a layer without experts");

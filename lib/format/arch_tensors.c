@@ -115,16 +115,18 @@ static bool global_spec(const struct clb_arch *a, struct clb_tensor_spec *s)
     }
 }
 
-/* Grouped-query attention: every head has its own key and value projection. MLA: keys and values come
- * from a latent; k_up takes a query head's position-free part into the latent's space (per head
- * [kv_lora_rank][qk_nope_dim]), v_up takes the mixed latent to the head's output ([value_dim][kv_lora_rank]). */
+/* Grouped-query attention: every head has its own key and value projection. MLA: keys and values
+ * come from a latent; k_up takes a query head's position-free part into the latent's space (per
+ * head [kv_lora_rank][qk_nope_dim]), v_up takes the mixed latent to the head's output
+ * ([value_dim][kv_lora_rank]). */
 static bool attention_spec(const struct clb_arch *a, struct clb_tensor_spec *s)
 {
     uint32_t hidden = a->hidden_size, q = a->n_head * a->head_dim, out = a->n_head * a->value_dim;
     uint32_t k = a->n_kv_head * a->head_dim, v = a->n_kv_head * a->value_dim;
     bool mla = a->attention == CLB_ATTN_MLA, layer_norm = a->norm == CLB_NORM_LAYER;
     bool full = a->qk_norm == CLB_QK_NORM_FULL;
-    bool qk_norm = full || a->qk_norm == CLB_QK_NORM_HEAD || a->qk_norm == CLB_QK_NORM_HEAD_AFTER_ROPE;
+    bool qk_norm =
+        full || a->qk_norm == CLB_QK_NORM_HEAD || a->qk_norm == CLB_QK_NORM_HEAD_AFTER_ROPE;
 
     switch (s->role) {
     case CLB_ATTN_NORM:
@@ -132,7 +134,8 @@ static bool attention_spec(const struct clb_arch *a, struct clb_tensor_spec *s)
     case CLB_ATTN_NORM_BIAS:
         return vector(s, layer_norm, hidden);
     case CLB_Q:
-        return matrix(s, true, a->attn_output_gate ? 2 * q : q, a->q_lora_rank ? a->q_lora_rank : hidden);
+        return matrix(s, true, a->attn_output_gate ? 2 * q : q,
+                      a->q_lora_rank ? a->q_lora_rank : hidden);
     case CLB_Q_BIAS:
         return vector(s, a->q_bias, q);
     case CLB_K:
@@ -206,15 +209,15 @@ static bool mlp_spec(const struct clb_arch *a, struct clb_tensor_spec *s)
 }
 
 /* The i-th demanded tensor of a run of roles; *n is how many were passed over. */
-static bool pick(const struct clb_arch *a, uint32_t first, uint32_t last, uint32_t layer, uint32_t i,
-                 struct clb_tensor_spec *out, uint32_t *n)
+static bool pick(const struct clb_arch *a, uint32_t first, uint32_t last, uint32_t layer,
+                 uint32_t i, struct clb_tensor_spec *out, uint32_t *n)
 {
     *n = 0;
     for (uint32_t role = first; role <= last; role++) {
         *out = (struct clb_tensor_spec){ .role = (enum clb_role)role, .layer = layer };
-        bool wanted = layer == UINT32_MAX     ? global_spec(a, out)
-                      : role < CLB_MLP_NORM   ? attention_spec(a, out)
-                                              : mlp_spec(a, out);
+        bool wanted = layer == UINT32_MAX   ? global_spec(a, out)
+                      : role < CLB_MLP_NORM ? attention_spec(a, out)
+                                            : mlp_spec(a, out);
         if (wanted && (*n)++ == i)
             return true;
     }

@@ -1,5 +1,5 @@
-/* dtype.c - sizes and addressing of stored matrices. Everything that knows how a weight lies inside a
- * tile is here; kernels have their own copies of the pattern, checked against clb_matrix_at. */
+/* dtype.c - sizes and addressing of stored matrices. Everything that knows how a weight lies inside
+ * a tile is here; kernels have their own copies of the pattern, checked against clb_matrix_at. */
 #include "lib/format/dtype.h"
 
 #include "lib/base/half.h"
@@ -11,19 +11,16 @@ static const struct {
     uint32_t scale_bytes; /* per row and group of 32, at the head of each tile */
     uint32_t row_major;   /* bytes of one element stored row-major; 0: never */
 } dtypes[CLB_DTYPE_COUNT] = {
-    [CLB_F32] = { "f32", 1, 1, 0, 4 },
-    [CLB_F16] = { "fp16", 2, 2, 0, 2 },
-    [CLB_BF16] = { "bf16", 2, 2, 0, 2 },
-    [CLB_INT8] = { "int8", CLB_GROUP, 4, 0, 0 },
-    [CLB_INT4] = { "int4", CLB_GROUP, 8, 2, 0 },
-    [CLB_MXFP4] = { "mxfp4", CLB_GROUP, 8, 1, 0 },
+    [CLB_F32] = { "f32", 1, 1, 0, 4 },           [CLB_F16] = { "fp16", 2, 2, 0, 2 },
+    [CLB_BF16] = { "bf16", 2, 2, 0, 2 },         [CLB_INT8] = { "int8", CLB_GROUP, 4, 0, 0 },
+    [CLB_INT4] = { "int4", CLB_GROUP, 8, 2, 0 }, [CLB_MXFP4] = { "mxfp4", CLB_GROUP, 8, 1, 0 },
 };
 
 enum { STEP_BYTES = 64 };
 
 const int8_t clb_book_mxfp4[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 const int8_t clb_book_int4[16] = { -127, -98, -77, -61, -46, -34, -22, -11,
-                                   0, 11, 22, 35, 48, 64, 81, 104 };
+                                   0,    11,  22,  35,  48,  64,  81,  104 };
 
 const char *clb_dtype_name(enum clb_dtype t)
 {
@@ -103,7 +100,8 @@ static uint16_t load_u16(const uint8_t *p)
     return v;
 }
 
-static float four_bit_at(const struct clb_matrix *m, const uint8_t *tile, uint32_t lane, uint32_t col)
+static float four_bit_at(const struct clb_matrix *m, const uint8_t *tile, uint32_t lane,
+                         uint32_t col)
 {
     uint32_t group = col / CLB_GROUP, i = col % CLB_GROUP;
     uint32_t byte_of = i % 16; /* inputs i and i + 16 share a byte */

@@ -9,11 +9,12 @@
  *     int4, mxfp4  8 inputs: in step s = 0..3 of a group of 32 inputs, byte j holds the code of
  *                  input 4s+j in its low and of input 16+4s+j in its high nibble
  *
- * Steps follow in ascending input order, tiles in ascending row order. Rows are padded to 16, inputs
- * to CLB_GROUP for int8 and 4-bit, to one step for floats; padded weights are zero (4-bit: the code of the
- * smallest magnitude in the book). int4 tiles begin with their f16 scales [group][16 rows], mxfp4 tiles with their e8m0 scales (one
- * byte each, [group][16 rows]), padded to 64 bytes. int8 row scales are f32[rows padded to 16], after
- * the tiles of the matrix, 64-byte aligned. */
+ * Steps follow in ascending input order, tiles in ascending row order. Rows are padded to 16,
+ * inputs to CLB_GROUP for int8 and 4-bit, to one step for floats; padded weights are zero (4-bit:
+ * the code of the smallest magnitude in the book). int4 tiles begin with their f16 scales
+ * [group][16 rows], mxfp4 tiles with their e8m0 scales (one byte each, [group][16 rows]), padded to
+ * 64 bytes. int8 row scales are f32[rows padded to 16], after the tiles of the matrix, 64-byte
+ * aligned. */
 #ifndef CLB_FORMAT_DTYPE_H
 #define CLB_FORMAT_DTYPE_H
 
@@ -42,7 +43,8 @@ enum {
 
 const char *clb_dtype_name(enum clb_dtype t); /* "f32", "fp16", "bf16", "int8", "int4", "mxfp4" */
 bool clb_dtype_parse(struct clb_str name, enum clb_dtype *out);
-bool clb_dtype_is_float(enum clb_dtype t); /* f32, fp16, bf16: row-major is possible, activations are f32 */
+/* f32, fp16, bf16: row-major is possible, activations are f32. */
+bool clb_dtype_is_float(enum clb_dtype t);
 
 /* Inputs padded as the layout asks. rows, cols >= 1 and < 2^31. */
 uint32_t clb_cols_padded(enum clb_dtype t, uint32_t cols);
@@ -73,12 +75,15 @@ float clb_matrix_at(const struct clb_matrix *m, uint32_t row, uint32_t col);
 /* One row, dequantised into out[cols]. */
 void clb_matrix_row(const struct clb_matrix *m, uint32_t row, float *out);
 
-/* The book of mxfp4: twice the e2m1 values, {0,1,2,3,4,6,8,12, -0.. -12}; a scale of e8m0 byte e is 2^(e-127) and
- * meets the doubled book, so the factor is 2^(e-128). */
+/* The book of mxfp4: twice the e2m1 values, {0,1,2,3,4,6,8,12, -0.. -12}; a scale of e8m0 byte e is
+ * 2^(e-127) and meets the doubled book, so the factor is 2^(e-128). */
 extern const int8_t clb_book_mxfp4[16];
-/* The default book of int4: not uniform (see doc/decisions.md for how it was chosen). It reaches farther on its negative
- * side, so group scales may be negative: the search for a scale tries both signs. */
+/* The default book of int4: not uniform (see doc/decisions.md for how it was chosen). It reaches
+ * farther on its negative side, so group scales may be negative: the search for a scale tries both
+ * signs. */
 extern const int8_t clb_book_int4[16];
-float clb_e8m0(uint8_t e); /* 2^(e-128) as a f32 (subnormals included); e = 255 (NaN) must be refused by whoever reads the source */
+/* 2^(e-128) as a f32, subnormals included; e = 255 (NaN) must be refused by whoever reads the
+ * source. */
+float clb_e8m0(uint8_t e);
 
 #endif

@@ -49,10 +49,12 @@ uint64_t clb_part_bytes(const struct clb_expert_part *p)
 {
     uint64_t bias = p->bias_at ? to_64(sizeof(float) * (uint64_t)p->rows) : 0;
 
-    return clb_tiles_bytes(p->dtype, p->rows, p->cols) + to_64(clb_row_scale_bytes(p->dtype, p->rows)) + bias;
+    return clb_tiles_bytes(p->dtype, p->rows, p->cols) +
+           to_64(clb_row_scale_bytes(p->dtype, p->rows)) + bias;
 }
 
-uint64_t clb_expert_layout(const struct clb_arch *a, enum clb_dtype t, struct clb_expert_part part[CLB_PARTS])
+uint64_t clb_expert_layout(const struct clb_arch *a, enum clb_dtype t,
+                           struct clb_expert_part part[CLB_PARTS])
 {
     uint64_t at = 0;
 
@@ -81,7 +83,8 @@ static int ascending(const void *x, const void *y)
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-bool clb_extents_new(const struct clb_reader *r, struct clb_extent **out, size_t *n, struct clb_err *err)
+bool clb_extents_new(const struct clb_reader *r, struct clb_extent **out, size_t *n,
+                     struct clb_err *err)
 {
     size_t total = (size_t)r->n_tensors + r->n_sections;
     struct clb_extent *e;
@@ -98,7 +101,8 @@ bool clb_extents_new(const struct clb_reader *r, struct clb_extent **out, size_t
     for (uint32_t l = 0; l < r->n_expert_layers; l++) {
         const struct clb_expert_layer *x = &r->experts[l];
         for (uint32_t i = 0; i < x->count; i++)
-            *e++ = (struct clb_extent){ x->offset[i], x->size[i], x->crc32[i], CLB_EXTENT_EXPERT, l, i };
+            *e++ = (struct clb_extent){ x->offset[i],      x->size[i], x->crc32[i],
+                                        CLB_EXTENT_EXPERT, l,          i };
     }
     for (uint32_t i = 0; i < r->n_sections; i++) {
         const struct clb_section *s = &r->sections[i];
@@ -109,7 +113,8 @@ bool clb_extents_new(const struct clb_reader *r, struct clb_extent **out, size_t
     return true;
 }
 
-const char *clb_extent_name(const struct clb_reader *r, const struct clb_extent *e, char buf[static 96])
+const char *clb_extent_name(const struct clb_reader *r, const struct clb_extent *e,
+                            char buf[static 96])
 {
     switch (e->kind) {
     case CLB_EXTENT_TENSOR:

@@ -16,11 +16,12 @@ bool clb_form_takes(enum clb_form form, enum clb_dtype t);
 const char *clb_form_layout(enum clb_form form);
 /* "none", "row" or "group", the value of `scale` of an expert's part. */
 const char *clb_scale_word(enum clb_dtype t);
-/* Bytes of a dense tensor's block, a multiple of 64; *scale_at: where row scales start in it, 0: none.
- * No overflow for specs of a descriptor that clb_arch_check accepted. */
+/* Bytes of a dense tensor's block, a multiple of 64; *scale_at: where row scales start in it, 0:
+ * none. No overflow for specs of a descriptor that clb_arch_check accepted. */
 uint64_t clb_block_bytes(const struct clb_tensor_spec *s, enum clb_dtype t, uint64_t *scale_at);
 /* Fills dtype, shape and the tightest places of the three parts; returns the bytes of the block. */
-uint64_t clb_expert_layout(const struct clb_arch *a, enum clb_dtype t, struct clb_expert_part part[CLB_PARTS]);
+uint64_t clb_expert_layout(const struct clb_arch *a, enum clb_dtype t,
+                           struct clb_expert_part part[CLB_PARTS]);
 /* Bytes of one part from `at`: tiles, row scales, bias, each padded to 64. */
 uint64_t clb_part_bytes(const struct clb_expert_part *p);
 
@@ -31,8 +32,10 @@ struct clb_extent {
     enum { CLB_EXTENT_TENSOR, CLB_EXTENT_EXPERT, CLB_EXTENT_SECTION } kind;
     uint32_t a, b; /* index of the tensor or section; index into experts[] and expert */
 };
-bool clb_extents_new(const struct clb_reader *r, struct clb_extent **out, size_t *n, struct clb_err *err);
+bool clb_extents_new(const struct clb_reader *r, struct clb_extent **out, size_t *n,
+                     struct clb_err *err);
 /* "tensor 'embed'", "layer 3 expert 17", "section 'chat_template'" */
-const char *clb_extent_name(const struct clb_reader *r, const struct clb_extent *e, char buf[static 96]);
+const char *clb_extent_name(const struct clb_reader *r, const struct clb_extent *e,
+                            char buf[static 96]);
 
 #endif

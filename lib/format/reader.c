@@ -67,15 +67,17 @@ static bool read_prefix(struct clb_reader *r, struct clb_err *err)
     }
     version = load_le(p + 8, 4);
     if (version != CLB_FORMAT_VERSION) {
-        clb_fail(err, CLB_BAD_INPUT, "format %llu, but this program reads format %d%s", (unsigned long long)version,
-                 CLB_FORMAT_VERSION, version > CLB_FORMAT_VERSION ? ": a newer colibri is needed" : "");
+        clb_fail(err, CLB_BAD_INPUT, "format %llu, but this program reads format %d%s",
+                 (unsigned long long)version, CLB_FORMAT_VERSION,
+                 version > CLB_FORMAT_VERSION ? ": a newer colibri is needed" : "");
         return fail_at(r, err, 8, "format");
     }
     json = load_le(p + 16, 8);
     room = r->size - CLB_PREFIX_BYTES;
     if (json == 0 || json > room || (CLB_PREFIX_BYTES + json) % CLB_PAGE) {
         clb_fail(err, CLB_BAD_INPUT, "header length %llu is wrong: the file has %llu bytes%s",
-                 (unsigned long long)json, (unsigned long long)r->size, json > room ? " (cut short?)" : "");
+                 (unsigned long long)json, (unsigned long long)r->size,
+                 json > room ? " (cut short?)" : "");
         return fail_at(r, err, 16, "header length");
     }
     r->json = (struct clb_str){ (const char *)p + CLB_PREFIX_BYTES, (size_t)json };
@@ -151,7 +153,8 @@ void clb_reader_close(struct clb_reader *r)
     *r = (struct clb_reader){ .map = { .fd = -1 } };
 }
 
-const struct clb_tensor *clb_reader_find(const struct clb_reader *r, enum clb_role role, uint32_t layer)
+const struct clb_tensor *clb_reader_find(const struct clb_reader *r, enum clb_role role,
+                                         uint32_t layer)
 {
     for (uint32_t i = 0; i < r->n_tensors; i++)
         if (r->tensors[i].spec.role == role && r->tensors[i].spec.layer == layer)
@@ -197,8 +200,8 @@ const struct clb_expert_layer *clb_reader_experts(const struct clb_reader *r, ui
     return NULL;
 }
 
-struct clb_matrix clb_expert_matrix(const struct clb_reader *r, const struct clb_expert_layer *l, enum clb_part part,
-                                    const uint8_t *block)
+struct clb_matrix clb_expert_matrix(const struct clb_reader *r, const struct clb_expert_layer *l,
+                                    enum clb_part part, const uint8_t *block)
 {
     const struct clb_expert_part *p = &l->part[part];
 

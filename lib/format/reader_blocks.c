@@ -1,4 +1,4 @@
-/* reader_blocks.c - the parts of the header that say where things lie: tensors, experts, sections. */
+/* reader_blocks.c - the parts of the header that say where things lie. */
 #include "lib/base/mem.h"
 #include "lib/format/layout.h"
 #include "lib/format/reader_internal.h"
@@ -14,7 +14,8 @@ static enum clb_dtype read_dtype(struct clb_header *h)
 }
 
 /* An array of exactly n numbers. */
-static void read_numbers(struct clb_header *h, const char *what, uint64_t *out, uint32_t n, uint64_t max)
+static void read_numbers(struct clb_header *h, const char *what, uint64_t *out, uint32_t n,
+                         uint64_t max)
 {
     uint32_t i = 0;
 
@@ -35,10 +36,11 @@ static void read_word(struct clb_header *h, const char *what, const char *want)
     struct clb_str s = clb_json_string(&h->j);
 
     if (clb_json_ok(&h->j) && !clb_str_is(s, want))
-        clb_json_fail(&h->j, "'%s' is '%.*s', but must be '%s'", what, s.n > 40 ? 40 : (int)s.n, s.p, want);
+        clb_json_fail(&h->j, "'%s' is '%.*s', but must be '%s'", what, s.n > 40 ? 40 : (int)s.n,
+                      s.p, want);
 }
 
-/* -- tensors ---------------------------------------------------------------------------------------------- */
+/* -- tensors ---------------------------------------------------------------------------------- */
 
 /* [rows, cols], or [n] of a vector, as demanded. */
 static void read_shape(struct clb_header *h, const struct clb_tensor_spec *s)
@@ -56,7 +58,8 @@ static void read_shape(struct clb_header *h, const struct clb_tensor_spec *s)
 
 static void read_tensor(struct clb_header *h, struct clb_tensor *t)
 {
-    static const char *const names[] = { "dtype", "layout", "shape", "offset", "size", "crc32", "scale_offset", NULL };
+    static const char *const names[] = { "dtype", "layout", "shape",        "offset",
+                                         "size",  "crc32",  "scale_offset", NULL };
     struct clb_str key;
     uint32_t seen = 0;
     int k;
@@ -121,11 +124,12 @@ void clb_header_tensors(struct clb_header *h)
         clb_json_fail(&h->j, "tensor '%s' is missing", r->tensors[i].name);
 }
 
-/* -- experts ----------------------------------------------------------------------------------------------- */
+/* -- experts ---------------------------------------------------------------------------------- */
 
 static void read_part(struct clb_header *h, struct clb_expert_part *p, enum clb_part which)
 {
-    static const char *const names[] = { "dtype", "shape", "at", "scale", "scale_at", "bias_at", NULL };
+    static const char *const names[] = { "dtype",    "shape",   "at", "scale",
+                                         "scale_at", "bias_at", NULL };
     struct clb_tensor_spec spec = { .form = CLB_FORM_MATRIX, .rows = p->rows, .cols = p->cols };
     struct clb_str key;
     uint32_t seen = 0;
@@ -172,7 +176,8 @@ static void read_parts(struct clb_header *h, struct clb_expert_layer *x)
     clb_json_object(&h->j);
     while (clb_json_key(&h->j, &key)) {
         if (i == CLB_PARTS || !clb_str_is(key, clb_part_name[i])) {
-            clb_json_fail(&h->j, "part '%.*s' is not known or not in order", key.n > 40 ? 40 : (int)key.n, key.p);
+            clb_json_fail(&h->j, "part '%.*s' is not known or not in order",
+                          key.n > 40 ? 40 : (int)key.n, key.p);
             return;
         }
         x->part[i].scale_at = x->part[i].bias_at = 0;
@@ -212,12 +217,15 @@ static void read_fixed(struct clb_header *h, const char *what, uint32_t want)
     uint64_t v = clb_json_u64(&h->j, UINT32_MAX);
 
     if (clb_json_ok(&h->j) && v != want)
-        clb_json_fail(&h->j, "'%s' is %llu, but the architecture demands %u", what, (unsigned long long)v, want);
+        clb_json_fail(&h->j, "'%s' is %llu, but the architecture demands %u", what,
+                      (unsigned long long)v, want);
 }
 
 static void read_expert_layer(struct clb_header *h, struct clb_expert_layer *x)
 {
-    static const char *const names[] = { "layer", "count", "offset", "size", "crc32", "parts", NULL };
+    static const char *const names[] = {
+        "layer", "count", "offset", "size", "crc32", "parts", NULL
+    };
     struct clb_str key;
     uint32_t seen = 0;
     int k;
@@ -284,7 +292,7 @@ void clb_header_experts(struct clb_header *h)
             clb_json_fail(&h->j, "the experts of layer %u are missing", layer);
 }
 
-/* -- sections ------------------------------------------------------------------------------------------- */
+/* -- sections --------------------------------------------------------------------------------- */
 
 static void read_section(struct clb_header *h, struct clb_section *s)
 {
@@ -325,8 +333,8 @@ void clb_header_sections(struct clb_header *h)
         s = &list[r->n_sections++];
         *s = (struct clb_section){ 0 };
         if (!key.n || key.n >= sizeof s->name || memchr(key.p, 0, key.n)) {
-            clb_json_fail(&h->j, "the name of a section has %zu bytes, but must have 1 to %zu", key.n,
-                          sizeof s->name - 1);
+            clb_json_fail(&h->j, "the name of a section has %zu bytes, but must have 1 to %zu",
+                          key.n, sizeof s->name - 1);
             return;
         }
         memcpy(s->name, key.p, key.n);

@@ -7,7 +7,8 @@
 
 typedef unsigned long long ull;
 
-static bool wrong(struct clb_err *err, const char *where, const char *field, uint64_t got, const char *must)
+static bool wrong(struct clb_err *err, const char *where, const char *field, uint64_t got,
+                  const char *must)
 {
     char path[128];
 
@@ -16,7 +17,8 @@ static bool wrong(struct clb_err *err, const char *where, const char *field, uin
     return clb_err_place(err, NULL, path, CLB_NO_OFFSET);
 }
 
-static bool equals(struct clb_err *err, const char *where, const char *field, uint64_t got, uint64_t want)
+static bool equals(struct clb_err *err, const char *where, const char *field, uint64_t got,
+                   uint64_t want)
 {
     char must[48];
 
@@ -25,10 +27,12 @@ static bool equals(struct clb_err *err, const char *where, const char *field, ui
 }
 
 /* The end of the file is checked for all extents together. */
-static bool check_place(struct clb_err *err, const char *where, uint64_t offset, uint64_t align, uint64_t data_at)
+static bool check_place(struct clb_err *err, const char *where, uint64_t offset, uint64_t align,
+                        uint64_t data_at)
 {
     if (offset % align)
-        return wrong(err, where, "offset", offset, align == CLB_PAGE ? "be a multiple of 4096" : "be a multiple of 64");
+        return wrong(err, where, "offset", offset,
+                     align == CLB_PAGE ? "be a multiple of 4096" : "be a multiple of 64");
     return offset >= data_at || wrong(err, where, "offset", offset, "lie behind the header");
 }
 
@@ -43,12 +47,15 @@ static bool check_tensor(const struct clb_tensor *t, uint64_t data_at, struct cl
                  clb_dtype_name(t->dtype));
         return clb_err_place(err, NULL, t->name, CLB_NO_OFFSET);
     }
-    return check_place(err, where, t->offset, CLB_ALIGN, data_at) && equals(err, where, "size", t->size, size) &&
+    return check_place(err, where, t->offset, CLB_ALIGN, data_at) &&
+           equals(err, where, "size", t->size, size) &&
            equals(err, where, "scale_offset", t->scale_offset, scale_at ? t->offset + scale_at : 0);
 }
 
-/* Parts follow each other inside the block; gaps between them are allowed. Sets *end behind the last one. */
-static bool check_parts(const struct clb_arch *a, const struct clb_expert_layer *x, uint64_t *end, struct clb_err *err)
+/* Parts follow each other inside the block; gaps between them are allowed. Sets *end behind the
+ * last one. */
+static bool check_parts(const struct clb_arch *a, const struct clb_expert_layer *x, uint64_t *end,
+                        struct clb_err *err)
 {
     char where[96];
 
@@ -74,8 +81,8 @@ static bool check_parts(const struct clb_arch *a, const struct clb_expert_layer 
     return true;
 }
 
-static bool check_experts(const struct clb_arch *a, const struct clb_expert_layer *x, uint64_t data_at,
-                          struct clb_err *err)
+static bool check_experts(const struct clb_arch *a, const struct clb_expert_layer *x,
+                          uint64_t data_at, struct clb_err *err)
 {
     uint64_t end;
     char where[96];
@@ -120,18 +127,21 @@ static bool check_extents(const struct clb_reader *r, struct clb_err *err)
     for (i = 0; ok && i < n; i++) {
         if (i && e[i].offset < end)
             ok = clb_fail(err, CLB_BAD_INPUT, "%s: 'offset' is %llu, inside %s, which ends at %llu",
-                          clb_extent_name(r, &e[i], name), (ull)e[i].offset, clb_extent_name(r, &e[i - 1], other),
-                          (ull)end);
+                          clb_extent_name(r, &e[i], name), (ull)e[i].offset,
+                          clb_extent_name(r, &e[i - 1], other), (ull)end);
         else if (!clb_add(e[i].offset, e[i].size, &end) || end > r->size)
             ok = clb_fail(err, CLB_BAD_INPUT,
-                          "%s: %llu bytes at offset %llu do not fit in the file, which ends at %llu (cut short?)",
-                          clb_extent_name(r, &e[i], name), (ull)e[i].size, (ull)e[i].offset, (ull)r->size);
+                          "%s: %llu bytes at offset %llu do not fit in the file, which ends at "
+                          "%llu (cut short?)",
+                          clb_extent_name(r, &e[i], name), (ull)e[i].size, (ull)e[i].offset,
+                          (ull)r->size);
         if (!ok)
             clb_err_place(err, NULL, name, e[i].offset);
     }
     if (ok && (!clb_round_up(end, CLB_ALIGN, &last) || last != r->size)) {
-        ok = clb_fail(err, CLB_BAD_INPUT, "the file has %llu bytes, but the last block ends at %llu", (ull)r->size,
-                      (ull)last);
+        ok =
+            clb_fail(err, CLB_BAD_INPUT, "the file has %llu bytes, but the last block ends at %llu",
+                     (ull)r->size, (ull)last);
         clb_err_place(err, NULL, "size", last);
     }
     clb_free(e);

@@ -1,8 +1,9 @@
-/* reader_header.c - the JSON header to structs. Structure and counts are checked here, while reading, so
- * that messages carry the place in the text; places in the file are checked by reader_check.c.
+/* reader_header.c - the JSON header to structs. Structure and counts are checked here, while
+ * reading, so that messages carry the place in the text; places in the file are checked by
+ * reader_check.c.
  *
- * The descriptor decides how many tensors and experts there must be, so it stands before them in the file
- * and nothing is ever allocated from a length that the file merely claims. */
+ * The descriptor decides how many tensors and experts there must be, so it stands before them in
+ * the file and nothing is ever allocated from a length that the file merely claims. */
 #include <math.h>
 #include <stdio.h>
 
@@ -10,7 +11,8 @@
 #include "lib/format/layout.h"
 #include "lib/format/reader_internal.h"
 
-static const char *const size_keys[5] = { "num_experts", "top_k", "hidden_size", "vocab_size", "max_positions" };
+static const char *const size_keys[5] = { "num_experts", "top_k", "hidden_size", "vocab_size",
+                                          "max_positions" };
 
 /* A missing value inside an object. Always false. */
 bool clb_header_missing(struct clb_header *h, const char *what, const char *key)
@@ -66,15 +68,15 @@ static char *read_copy(struct clb_header *h, size_t *n)
     return copy;
 }
 
-/* -- the top level ------------------------------------------------------------------------------------ */
+/* -- the top level ---------------------------------------------------------------------------- */
 
 static void read_format(struct clb_header *h)
 {
     uint64_t v = clb_json_u64(&h->j, UINT32_MAX);
 
     if (clb_json_ok(&h->j) && v != CLB_FORMAT_VERSION)
-        clb_json_fail(&h->j, "'format' is %llu, but the first bytes of the file say %d", (unsigned long long)v,
-                      CLB_FORMAT_VERSION);
+        clb_json_fail(&h->j, "'format' is %llu, but the first bytes of the file say %d",
+                      (unsigned long long)v, CLB_FORMAT_VERSION);
 }
 
 /* Version 1 knows no words: what a file needs beyond it must not be guessed. */
@@ -174,7 +176,8 @@ static void read_architecture(struct clb_header *h)
 
 static int32_t read_id(struct clb_header *h)
 {
-    return (int32_t)clb_json_u64(&h->j, h->r->arch.vocab_size ? h->r->arch.vocab_size - 1 : INT32_MAX);
+    return (int32_t)clb_json_u64(&h->j,
+                                 h->r->arch.vocab_size ? h->r->arch.vocab_size - 1 : INT32_MAX);
 }
 
 static float read_real(struct clb_header *h, double max)
@@ -188,8 +191,8 @@ static float read_real(struct clb_header *h, double max)
 
 static void read_generation(struct clb_header *h)
 {
-    static const char *const names[] = { "bos_token", "eos_token", "temperature", "top_p",
-                                         "min_p", "repetition_penalty", "top_k", NULL };
+    static const char *const names[] = { "bos_token", "eos_token",          "temperature", "top_p",
+                                         "min_p",     "repetition_penalty", "top_k",       NULL };
     struct clb_generation *g = &h->r->generation;
     struct clb_str key;
 
@@ -291,7 +294,7 @@ static void read_ignored(struct clb_header *h)
     }
 }
 
-/* -- the whole ---------------------------------------------------------------------------------------------- */
+/* -- the whole -------------------------------------------------------------------------------- */
 
 typedef void read_fn(struct clb_header *h);
 static const struct {
@@ -337,7 +340,8 @@ static bool check_whole(struct clb_header *h)
 {
     const struct clb_reader *r = h->r;
     const struct clb_arch *a = &r->arch;
-    const uint32_t want[N_SIZES] = { a->n_expert, a->top_k, a->hidden_size, a->vocab_size, a->max_positions };
+    const uint32_t want[N_SIZES] = { a->n_expert, a->top_k, a->hidden_size, a->vocab_size,
+                                     a->max_positions };
 
     for (uint32_t i = 0; i < N_KEYS; i++)
         if (!keys[i].optional && !(h->seen >> i & 1))
@@ -351,9 +355,11 @@ static bool check_whole(struct clb_header *h)
     }
     for (uint32_t i = 0; i < r->generation.n_eos; i++)
         if ((uint32_t)r->generation.eos_token[i] >= a->vocab_size)
-            return clb_json_fail(&h->j, "'eos_token' %d is not in the vocabulary", r->generation.eos_token[i]);
+            return clb_json_fail(&h->j, "'eos_token' %d is not in the vocabulary",
+                                 r->generation.eos_token[i]);
     if (r->generation.bos_token >= 0 && (uint32_t)r->generation.bos_token >= a->vocab_size)
-        return clb_json_fail(&h->j, "'bos_token' %d is not in the vocabulary", r->generation.bos_token);
+        return clb_json_fail(&h->j, "'bos_token' %d is not in the vocabulary",
+                             r->generation.bos_token);
     return true;
 }
 
@@ -379,8 +385,12 @@ bool clb_header_parse(struct clb_reader *r, struct clb_err *err)
     char name[300];
 
     snprintf(name, sizeof name, "%.255s: header", r->path);
-    r->generation = (struct clb_generation){ .bos_token = -1, .temperature = NAN, .top_p = NAN, .min_p = NAN,
-                                             .repetition_penalty = NAN, .top_k = -1 };
+    r->generation = (struct clb_generation){ .bos_token = -1,
+                                             .temperature = NAN,
+                                             .top_p = NAN,
+                                             .min_p = NAN,
+                                             .repetition_penalty = NAN,
+                                             .top_k = -1 };
     clb_json_open(&h.j, r->json.p, r->json.n, name);
     clb_json_object(&h.j);
     while (clb_json_key(&h.j, &key))

@@ -5,11 +5,11 @@
 #include "lib/base/json.h"
 #include "lib/format/reader.h"
 
-/* reader_header.c: the JSON in r->json to the structs of *r. Every count is as the descriptor demands,
- * every number within 63 bits; places are not checked yet. */
+/* reader_header.c: the JSON in r->json to the structs of *r. Every count is as the descriptor
+ * demands, every number within 63 bits; places are not checked yet. */
 bool clb_header_parse(struct clb_reader *r, struct clb_err *err);
-/* reader_check.c: every block has the type, size and alignment that its spec needs, lies behind the header and
- * inside the file, and no two overlap. */
+/* reader_check.c: every block has the type, size and alignment that its spec needs, lies behind the
+ * header and inside the file, and no two overlap. */
 bool clb_header_check(const struct clb_reader *r, uint64_t data_at, struct clb_err *err);
 
 /* While the header is read. Errors stick to `j`, as everywhere with the JSON reader. */
@@ -34,7 +34,8 @@ bool clb_header_no_memory(struct clb_header *h);
 int clb_header_index(struct clb_str key, const char *const *list);
 uint32_t clb_header_crc(struct clb_header *h);
 uint64_t clb_header_place(struct clb_header *h); /* an offset or a size, within 63 bits */
-/* Makes room for one more element of a list of n: 1, 2, 4, 8, ... in proportion to what was read. NULL: failed. */
+/* Makes room for one more element of a list of n: 1, 2, 4, 8, ... in proportion to what was read.
+ * NULL: failed. */
 void *clb_header_grow(struct clb_header *h, void *list, uint32_t n, size_t size);
 
 #endif

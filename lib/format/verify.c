@@ -1,5 +1,6 @@
-/* verify.c - every byte of the file against its checksum. Bytes that no checksum covers must be zero, so
- * a change anywhere is found: prefix and header when the file is opened, blocks and gaps here. */
+/* verify.c - every byte of the file against its checksum. Bytes that no checksum covers must be
+ * zero, so a change anywhere is found: prefix and header when the file is opened, blocks and gaps
+ * here. */
 #include "lib/format/reader.h"
 
 #include "lib/base/crc.h"
@@ -40,7 +41,8 @@ static bool same_crc(struct verify *v, const struct clb_extent *e, struct clb_er
     }
     if (crc == e->crc32)
         return true;
-    clb_fail(err, CLB_BAD_INPUT, "%s: %s is damaged: crc32 %08x, expected %08x (%llu bytes at offset %llu)", v->r->path,
+    clb_fail(err, CLB_BAD_INPUT,
+             "%s: %s is damaged: crc32 %08x, expected %08x (%llu bytes at offset %llu)", v->r->path,
              clb_extent_name(v->r, e, name), crc, e->crc32, (unsigned long long)e->size,
              (unsigned long long)e->offset);
     return clb_err_place(err, v->r->path, name, e->offset);
@@ -55,7 +57,8 @@ static bool all_zero(struct verify *v, uint64_t from, uint64_t to, struct clb_er
             return false;
         for (size_t i = 0; i < n; i++)
             if (p[i]) {
-                clb_fail(err, CLB_BAD_INPUT, "%s: byte %llu between two blocks is %u, but must be zero", v->r->path,
+                clb_fail(err, CLB_BAD_INPUT,
+                         "%s: byte %llu between two blocks is %u, but must be zero", v->r->path,
                          (unsigned long long)(at + i), p[i]);
                 return clb_err_place(err, v->r->path, "padding", at + i);
             }
@@ -95,7 +98,8 @@ static void verify_extents(struct verify *v, const struct clb_extent *e, size_t 
     }
 }
 
-bool clb_reader_verify(const struct clb_reader *r, clb_verify_fn *each, void *arg, struct clb_err *err)
+bool clb_reader_verify(const struct clb_reader *r, clb_verify_fn *each, void *arg,
+                       struct clb_err *err)
 {
     struct verify v = { .r = r, .each = each, .arg = arg, .err = err, .ok = true };
     struct clb_extent *e;

@@ -1,8 +1,8 @@
 /* writer.c - the plan of a colibri.bin: where every block goes, and the header that says so.
  *
- * Offsets depend on the length of the header, and the header's length on the digits of the offsets: the
- * plan is laid out again with a larger header until it fits. Checksums have a fixed width, so the
- * length does not change when they become known. */
+ * Offsets depend on the length of the header, and the header's length on the digits of the offsets:
+ * the plan is laid out again with a larger header until it fits. Checksums have a fixed width, so
+ * the length does not change when they become known. */
 #include "lib/format/writer.h"
 
 #include <math.h>
@@ -29,11 +29,13 @@ struct clb_write_plan {
     uint8_t section_known[8];
 };
 
-/* -- places ------------------------------------------------------------------------------------------ */
+/* -- places ----------------------------------------------------------------------------------- */
 
-static bool advance(uint64_t *at, uint64_t size, uint64_t align, uint64_t *offset, struct clb_err *err)
+static bool advance(uint64_t *at, uint64_t size, uint64_t align, uint64_t *offset,
+                    struct clb_err *err)
 {
-    if (clb_round_up(*at, align, offset) && clb_add(*offset, size, at) && *at <= INT64_MAX - CLB_PAGE)
+    if (clb_round_up(*at, align, offset) && clb_add(*offset, size, at) &&
+        *at <= INT64_MAX - CLB_PAGE)
         return true;
     return clb_fail(err, CLB_BAD_INPUT, "the model is too large for one file");
 }
@@ -65,7 +67,7 @@ static bool lay_out(struct clb_write_plan *p, uint64_t data_at, struct clb_err *
     return advance(&at, 0, CLB_ALIGN, &p->file_size, err);
 }
 
-/* -- the header's text ------------------------------------------------------------------------------- */
+/* -- the header's text ------------------------------------------------------------------------ */
 
 static void put_str(struct clb_text *t, const char *s)
 {
@@ -158,8 +160,9 @@ static void put_tensors(const struct clb_write_plan *p, struct clb_text *t)
     clb_text_puts(t, " \"tensors\":{");
     for (uint32_t i = 0; i < p->n_tensors; i++) {
         const struct clb_tensor *x = &p->tensors[i];
-        clb_text_printf(t, "%s\n  \"%s\":{\"dtype\":\"%s\",\"layout\":\"%s\",\"shape\":[", i ? "," : "", x->name,
-                        clb_dtype_name(x->dtype), clb_form_layout(x->spec.form));
+        clb_text_printf(t, "%s\n  \"%s\":{\"dtype\":\"%s\",\"layout\":\"%s\",\"shape\":[",
+                        i ? "," : "", x->name, clb_dtype_name(x->dtype),
+                        clb_form_layout(x->spec.form));
         if (x->spec.form != CLB_FORM_VECTOR)
             clb_text_printf(t, "%u,", x->spec.rows);
         clb_text_printf(t, "%u],\"offset\":%llu,\"size\":%llu,\"crc32\":", x->spec.cols,
@@ -177,9 +180,10 @@ static void put_parts(const struct clb_expert_part *part, struct clb_text *t)
     clb_text_puts(t, "   \"parts\":{");
     for (int i = 0; i < CLB_PARTS; i++) {
         const struct clb_expert_part *x = &part[i];
-        clb_text_printf(t, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%u,%u],\"at\":%llu,\"scale\":\"%s\"",
-                        i ? ",\n    " : "\n    ", clb_part_name[i], clb_dtype_name(x->dtype), x->rows, x->cols,
-                        (unsigned long long)x->at, clb_scale_word(x->dtype));
+        clb_text_printf(t,
+                        "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%u,%u],\"at\":%llu,\"scale\":\"%s\"",
+                        i ? ",\n    " : "\n    ", clb_part_name[i], clb_dtype_name(x->dtype),
+                        x->rows, x->cols, (unsigned long long)x->at, clb_scale_word(x->dtype));
         if (x->scale_at)
             clb_text_printf(t, ",\"scale_at\":%llu", (unsigned long long)x->scale_at);
         if (x->bias_at)
@@ -223,7 +227,8 @@ static void put_sections(const struct clb_write_plan *p, struct clb_text *t)
         const struct clb_section *s = &p->section[i];
         clb_text_puts(t, i ? ",\n  " : "\n  ");
         put_str(t, s->name);
-        clb_text_printf(t, ":{\"offset\":%llu,\"size\":%llu,\"crc32\":", (unsigned long long)s->offset,
+        clb_text_printf(t,
+                        ":{\"offset\":%llu,\"size\":%llu,\"crc32\":", (unsigned long long)s->offset,
                         (unsigned long long)s->size);
         put_crc(t, s->crc32);
         clb_text_puts(t, "}");
@@ -235,12 +240,14 @@ static void put_json(const struct clb_write_plan *p, struct clb_text *t)
 {
     const struct clb_arch *a = &p->arch;
 
-    clb_text_printf(t, "{\n \"format\":%d,\n \"requires\":[],\n \"converter\":", CLB_FORMAT_VERSION);
-    put_str(t, p->o.converter);
     clb_text_printf(t,
-                    ",\n \"num_experts\":%u,\n \"top_k\":%u,\n \"hidden_size\":%u,\n \"vocab_size\":%u,\n"
-                    " \"max_positions\":%u,\n \"activation_group\":%d,\n \"scale\":",
-                    a->n_expert, a->top_k, a->hidden_size, a->vocab_size, a->max_positions, CLB_GROUP);
+                    "{\n \"format\":%d,\n \"requires\":[],\n \"converter\":", CLB_FORMAT_VERSION);
+    put_str(t, p->o.converter);
+    clb_text_printf(
+        t,
+        ",\n \"num_experts\":%u,\n \"top_k\":%u,\n \"hidden_size\":%u,\n \"vocab_size\":%u,\n"
+        " \"max_positions\":%u,\n \"activation_group\":%d,\n \"scale\":",
+        a->n_expert, a->top_k, a->hidden_size, a->vocab_size, a->max_positions, CLB_GROUP);
     put_str(t, p->o.scale ? p->o.scale : "row");
     clb_text_puts(t, ",\n");
     put_code(p, t);
@@ -254,7 +261,7 @@ static void put_json(const struct clb_write_plan *p, struct clb_text *t)
     put_sections(p, t);
 }
 
-/* -- the plan ------------------------------------------------------------------------------------------ */
+/* -- the plan --------------------------------------------------------------------------------- */
 
 static bool choose_dtypes(struct clb_write_plan *p, struct clb_err *err)
 {
@@ -279,13 +286,16 @@ static bool add_expert_layer(struct clb_write_plan *p, uint32_t layer, struct cl
 
     x->layer = layer;
     x->count = n;
-    return (x->offset = clb_new(n, sizeof *x->offset, err)) && (x->size = clb_new(n, sizeof *x->size, err)) &&
-           (x->crc32 = clb_new(n, sizeof *x->crc32, err)) && (p->expert_known[i] = clb_new(n, 1, err));
+    return (x->offset = clb_new(n, sizeof *x->offset, err)) &&
+           (x->size = clb_new(n, sizeof *x->size, err)) &&
+           (x->crc32 = clb_new(n, sizeof *x->crc32, err)) &&
+           (p->expert_known[i] = clb_new(n, 1, err));
 }
 
 static bool add_sections(struct clb_write_plan *p, struct clb_err *err)
 {
-    for (size_t i = 0; i < sizeof p->o.section / sizeof *p->o.section && p->o.section[i].name; i++) {
+    for (size_t i = 0; i < sizeof p->o.section / sizeof *p->o.section && p->o.section[i].name;
+         i++) {
         struct clb_section *s = &p->section[p->n_sections++];
         if (!p->o.section[i].size || strlen(p->o.section[i].name) >= sizeof s->name)
             return clb_fail(err, CLB_USAGE, "section '%s' is empty or its name is too long",
@@ -335,7 +345,8 @@ static bool settle(struct clb_write_plan *p, struct clb_err *err)
     return ok;
 }
 
-bool clb_plan_new(struct clb_write_plan **out, const struct clb_plan_options *o, struct clb_err *err)
+bool clb_plan_new(struct clb_write_plan **out, const struct clb_plan_options *o,
+                  struct clb_err *err)
 {
     struct clb_write_plan *p;
 
@@ -415,7 +426,7 @@ const struct clb_section *clb_plan_section(const struct clb_write_plan *p, const
     return i < p->n_sections ? &p->section[i] : NULL;
 }
 
-/* -- checksums ---------------------------------------------------------------------------------------- */
+/* -- checksums -------------------------------------------------------------------------------- */
 
 void clb_plan_tensor_crc(struct clb_write_plan *p, uint32_t i, uint32_t crc32)
 {
@@ -470,7 +481,8 @@ bool clb_plan_header(const struct clb_write_plan *p, struct clb_text *out, struc
     char prefix[CLB_PREFIX_BYTES] = CLB_MAGIC;
 
     if (!complete(p))
-        return clb_fail(err, CLB_FAILED, "a block was planned but its checksum never given (a bug)");
+        return clb_fail(err, CLB_FAILED,
+                        "a block was planned but its checksum never given (a bug)");
     clb_text_clear(out);
     clb_text_add(out, prefix, sizeof prefix);
     put_json(p, out);

@@ -178,11 +178,30 @@ static void fields_walk(void)
 static void demanded(void)
 {
     static const char *const want[] = {
-        "embed", "rope.inv_freq", "layers.0.attn_norm", "layers.0.q", "layers.0.k", "layers.0.v", "layers.0.o",
-        "layers.0.mlp_norm", "layers.0.dense_gate", "layers.0.dense_up", "layers.0.dense_down", "layers.1.attn_norm",
-        "layers.1.q", "layers.1.k", "layers.1.v", "layers.1.o", "layers.1.mlp_norm", "layers.1.router",
-        "layers.1.shared_gate", "layers.1.shared_gate_proj", "layers.1.shared_up", "layers.1.shared_down",
-        "final_norm", "output",
+        "embed",
+        "rope.inv_freq",
+        "layers.0.attn_norm",
+        "layers.0.q",
+        "layers.0.k",
+        "layers.0.v",
+        "layers.0.o",
+        "layers.0.mlp_norm",
+        "layers.0.dense_gate",
+        "layers.0.dense_up",
+        "layers.0.dense_down",
+        "layers.1.attn_norm",
+        "layers.1.q",
+        "layers.1.k",
+        "layers.1.v",
+        "layers.1.o",
+        "layers.1.mlp_norm",
+        "layers.1.router",
+        "layers.1.shared_gate",
+        "layers.1.shared_gate_proj",
+        "layers.1.shared_up",
+        "layers.1.shared_down",
+        "final_norm",
+        "output",
     };
     uint32_t n = sizeof want / sizeof *want;
     struct clb_tensor_spec s;

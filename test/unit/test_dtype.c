@@ -20,7 +20,8 @@ static void names(void)
 
 static void sizes(void)
 {
-    /* Counted by hand: 17 rows are two tiles; 33 inputs are 33 steps of f32, 17 of bf16, 2 groups. */
+    /* Counted by hand: 17 rows are two tiles; 33 inputs are 33 steps of f32, 17 of bf16, 2 groups.
+     */
     CHECK_EQ(clb_tiles_bytes(CLB_F32, 17, 33), 2 * 33 * 64);
     CHECK_EQ(clb_tiles_bytes(CLB_BF16, 17, 33), 2 * 17 * 64);
     CHECK_EQ(clb_tiles_bytes(CLB_F16, 16, 1), 64);
@@ -65,7 +66,10 @@ static float scales[32];
 
 static float look(enum clb_dtype t, uint32_t row, uint32_t col)
 {
-    struct clb_matrix m = { .dtype = t, .rows = 20, .cols = 40, .tiles = tiles,
+    struct clb_matrix m = { .dtype = t,
+                            .rows = 20,
+                            .cols = 40,
+                            .tiles = tiles,
                             .row_scale = t == CLB_INT8 ? scales : NULL,
                             .book = t == CLB_INT4 ? clb_book_int4 : clb_book_mxfp4 };
     float out[40];
@@ -96,7 +100,8 @@ static void places_int8(void)
 {
     memset(tiles, 0x80, sizeof tiles);
     scales[19] = 0.5f;
-    tiles[16 * 64 + 9 * 64 + 3 * 4 + 1] = 128 - 7; /* 16 steps a tile; input 37 is byte 1 of step 9 */
+    tiles[16 * 64 + 9 * 64 + 3 * 4 + 1] =
+        128 - 7; /* 16 steps a tile; input 37 is byte 1 of step 9 */
     CHECK(look(CLB_INT8, 19, 37) == -3.5f);
     CHECK(look(CLB_INT8, 19, 36) == 0);
 }
@@ -111,7 +116,7 @@ static void places_int4(void)
     tiles[tile + 64 + 5 * 64 + 3 * 4 + 1] = 0xf8; /* group 1, step 1, byte 1: inputs 37 and 53 */
     CHECK(look(CLB_INT4, 19, 37) == 0);           /* code 8 is the zero of the book */
     tiles[tile + 64 + 5 * 64 + 3 * 4 + 1] = 0x80;
-    CHECK(look(CLB_INT4, 19, 37) == 254);         /* code 0: -127 * -2 */
+    CHECK(look(CLB_INT4, 19, 37) == 254); /* code 0: -127 * -2 */
     /* The high nibble belongs to an input 16 further. */
     memcpy(tiles + 2 * 3, &two, 2);
     tiles[64 + 1 * 64 + 3 * 4 + 1] = 0x18; /* first tile, group 0: inputs 5 and 21 */
@@ -122,8 +127,8 @@ static void places_int4(void)
 static void places_mxfp4(void)
 {
     memset(tiles, 0, sizeof tiles);
-    tiles[16 + 3] = 130;                    /* 2^2, group 1, row 3 */
-    tiles[64 + 5 * 64 + 3 * 4 + 1] = 0x0f;  /* code 15: -12 */
+    tiles[16 + 3] = 130;                   /* 2^2, group 1, row 3 */
+    tiles[64 + 5 * 64 + 3 * 4 + 1] = 0x0f; /* code 15: -12 */
     CHECK(look(CLB_MXFP4, 3, 37) == -48);
 }
 

@@ -17,12 +17,18 @@ static void build(struct tiny *t, enum clb_dtype expert, enum clb_dtype dense)
     a.dense_size = 40;
     a.shared_size = 24;
     a.expert_bias = true;
-    CHECK(tiny_build(t, &(struct tiny_options){ .arch = &a, .expert = expert, .dense = dense, .embed = CLB_BF16,
-                                                .seed = 7, .tokenizer_tables = "some tables", .n_tables = 11 }));
+    CHECK(tiny_build(t, &(struct tiny_options){ .arch = &a,
+                                                .expert = expert,
+                                                .dense = dense,
+                                                .embed = CLB_BF16,
+                                                .seed = 7,
+                                                .tokenizer_tables = "some tables",
+                                                .n_tables = 11 }));
 }
 
 /* Weights of the toy model are known functions: what the reader finds must be them. */
-static void check_matrix(const struct clb_matrix *m, const struct tiny_matrix *want, float tolerance)
+static void check_matrix(const struct clb_matrix *m, const struct tiny_matrix *want,
+                         float tolerance)
 {
     float row[64];
 
@@ -32,7 +38,8 @@ static void check_matrix(const struct clb_matrix *m, const struct tiny_matrix *w
         clb_matrix_row(m, i, row);
         for (uint32_t c = 0; c < m->cols; c++)
             if (!(fabsf(row[c] - tiny_weight(want, i, c)) <= tolerance)) {
-                printf("# row %u column %u: %g, not %g\n", i, c, (double)row[c], (double)tiny_weight(want, i, c));
+                printf("# row %u column %u: %g, not %g\n", i, c, (double)row[c],
+                       (double)tiny_weight(want, i, c));
                 test_bad = 1;
                 return;
             }
@@ -49,7 +56,8 @@ static void values_of(enum clb_dtype t, float tolerance)
         const struct clb_tensor *x = &r.tensors[i];
         struct clb_matrix m = clb_reader_matrix(&r, x);
         if (x->spec.form == CLB_FORM_MATRIX)
-            check_matrix(&m, &(struct tiny_matrix){ t, x->spec.rows, x->spec.cols, 7, i, 0.25f }, tolerance * 0.25f);
+            check_matrix(&m, &(struct tiny_matrix){ t, x->spec.rows, x->spec.cols, 7, i, 0.25f },
+                         tolerance * 0.25f);
     }
     const struct clb_expert_layer *l = clb_reader_experts(&r, 1);
     CHECK(l && !clb_reader_experts(&r, 0));
@@ -57,7 +65,8 @@ static void values_of(enum clb_dtype t, float tolerance)
         for (int p = 0; p < CLB_PARTS; p++) {
             struct clb_matrix m = clb_expert_matrix(&r, l, (enum clb_part)p, r.data + l->offset[e]);
             uint64_t stream = 1000000 + (4096ull + e) * 8 + (unsigned)p;
-            check_matrix(&m, &(struct tiny_matrix){ t, m.rows, m.cols, 7, stream, 0.4f }, tolerance * 0.4f);
+            check_matrix(&m, &(struct tiny_matrix){ t, m.rows, m.cols, 7, stream, 0.4f },
+                         tolerance * 0.4f);
             CHECK(m.bias && m.bias[3] == 0.2f * tiny_random(7, stream + 4, 3));
         }
     CHECK(clb_reader_verify(&r, NULL, NULL, &err));
@@ -65,12 +74,30 @@ static void values_of(enum clb_dtype t, float tolerance)
     tiny_free(&tiny);
 }
 
-static void values_f32(void) { values_of(CLB_F32, 0); }
-static void values_bf16(void) { values_of(CLB_BF16, 0x1p-8f); }
-static void values_fp16(void) { values_of(CLB_F16, 0x1p-11f); }
-static void values_int8(void) { values_of(CLB_INT8, 0.51f / 127); }
-static void values_int4(void) { values_of(CLB_INT4, 24.0f / 127); }
-static void values_mxfp4(void) { values_of(CLB_MXFP4, 2.0f / 6); }
+static void values_f32(void)
+{
+    values_of(CLB_F32, 0);
+}
+static void values_bf16(void)
+{
+    values_of(CLB_BF16, 0x1p-8f);
+}
+static void values_fp16(void)
+{
+    values_of(CLB_F16, 0x1p-11f);
+}
+static void values_int8(void)
+{
+    values_of(CLB_INT8, 0.51f / 127);
+}
+static void values_int4(void)
+{
+    values_of(CLB_INT4, 24.0f / 127);
+}
+static void values_mxfp4(void)
+{
+    values_of(CLB_MXFP4, 2.0f / 6);
+}
 
 static void contents(void)
 {
@@ -207,7 +234,8 @@ static void other_files(void)
     refuse("COLIBRI\0\2\0\0\0aaaabbbbbbbb", 24, "newer");
     refuse("COLIBRI\0\0\0\0\0aaaabbbbbbbb", 24, "format 0");
     refuse("COLIBRI\0\1\0\0\0aaaa\0\0\0\0\0\0\0\0", 24, "header length 0");
-    refuse("COLIBRI\0\1\0\0\0aaaa\377\377\377\377\377\377\377\377", 24, "header length 18446744073709551615");
+    refuse("COLIBRI\0\1\0\0\0aaaa\377\377\377\377\377\377\377\377", 24,
+           "header length 18446744073709551615");
 }
 
 static void misaligned(void)
@@ -218,17 +246,23 @@ static void misaligned(void)
     CHECK_EQ(err.code, CLB_USAGE);
 }
 
-/* A header of a large model: 60 layers, 256 experts. It stays small and its length is known beforehand. */
+/* A header of a large model: 60 layers, 256 experts. It stays small and its length is known
+ * beforehand. */
 static void large_plan(void)
 {
     struct clb_generation g = { .bos_token = -1, .top_k = -1 };
-    struct clb_plan_options o = { .generation = &g, .converter = "test", .expert_dtype = CLB_INT4,
-                                  .dense_dtype = CLB_INT8, .embed_dtype = CLB_BF16, .arch = &a };
+    struct clb_plan_options o = { .generation = &g,
+                                  .converter = "test",
+                                  .expert_dtype = CLB_INT4,
+                                  .dense_dtype = CLB_INT8,
+                                  .embed_dtype = CLB_BF16,
+                                  .arch = &a };
     struct clb_write_plan *p;
     struct clb_text header = { 0 };
 
     tiny_arch(&a);
-    a.n_layer = 60, a.hidden_size = 7168, a.n_expert = 256, a.expert_size = 2048, a.vocab_size = 129280;
+    a.n_layer = 60, a.hidden_size = 7168, a.n_expert = 256, a.expert_size = 2048,
+    a.vocab_size = 129280;
     for (uint32_t l = 0; l < 60; l++)
         a.layer_experts[l] = 256;
     CHECK(clb_plan_new(&p, &o, &err));
@@ -249,8 +283,12 @@ static void large_plan(void)
 static void plan_refuses(void)
 {
     struct clb_generation g = { .bos_token = -1, .top_k = -1 };
-    struct clb_plan_options o = { .generation = &g, .converter = "test", .expert_dtype = CLB_INT8,
-                                  .dense_dtype = CLB_INT8, .embed_dtype = CLB_INT8, .arch = &a };
+    struct clb_plan_options o = { .generation = &g,
+                                  .converter = "test",
+                                  .expert_dtype = CLB_INT8,
+                                  .dense_dtype = CLB_INT8,
+                                  .embed_dtype = CLB_INT8,
+                                  .arch = &a };
     struct clb_write_plan *p;
 
     tiny_arch(&a);
