@@ -104,12 +104,12 @@ void clb_json_abandon(struct clb_json *j)
 
 static void skip_space(struct clb_json *j)
 {
-    while (j->at < j->n) {
-        char c = j->text[j->at];
-        if (c != ' ' && c != '\n' && c != '\t' && c != '\r')
-            return;
-        j->at++;
-    }
+    size_t at = j->at;
+
+    while (at < j->n && (j->text[at] == ' ' || j->text[at] == '\n' || j->text[at] == '\t' ||
+                         j->text[at] == '\r'))
+        at++;
+    j->at = at;
 }
 
 bool clb_json_close(struct clb_json *j, struct clb_err *err)

@@ -19,7 +19,7 @@ static inline void sip_round(uint64_t v[4])
     v[2] += v[1], v[1] = rotl(v[1], 17) ^ v[2], v[2] = rotl(v[2], 32);
 }
 
-static uint32_t hash_of(const uint64_t seed[2], struct clb_str s)
+static uint32_t sip_hash(const uint64_t seed[2], struct clb_str s)
 {
     uint64_t v[4] = { seed[0] ^ 0x736f6d6570736575u, seed[1] ^ 0x646f72616e646f6du,
                       seed[0] ^ 0x6c7967656e657261u, seed[1] ^ 0x7465646279746573u };
@@ -44,8 +44,7 @@ static uint32_t hash_of(const uint64_t seed[2], struct clb_str s)
     return (uint32_t)(v[0] ^ v[1] ^ v[2] ^ v[3]);
 }
 
-/* Whether the string at `at` decodes to `key`. Equal hashes are nearly always equal keys, so this
- * runs once, before the error. */
+/* Whether the string at `at` decodes to `key`. Runs only when the hashes are equal. */
 static bool same_key(struct clb_json *j, size_t at, struct clb_str key)
 {
     struct clb_text other = { 0 };
@@ -67,15 +66,49 @@ static void put(struct clb_json_entry *table, uint32_t slots, struct clb_json_en
     table[i] = e;
 }
 
-/* Moves all entries to a table of `slots`. */
-static bool rehash(struct clb_json_keys *k, uint32_t slots, struct clb_err *err)
+/* Tells most short lists of keys apart at the price of one load; a table gets the real hash. */
+static uint32_t tag_of(struct clb_str key)
 {
-    struct clb_json_entry *to = clb_new(slots, sizeof *to, err);
-    uint32_t old = k->slots ? k->slots : k->n;
+    uint32_t last = 0;
+
+    if (key.n >= 4)
+        memcpy(&last, key.p + key.n - 4, 4);
+    else if (key.n)
+        last = (unsigned char)key.p[key.n - 1];
+    return last ^ (uint32_t)key.n << 24;
+}
+
+/* Moves a list to a table: only now its keys are hashed. */
+static bool make_table(struct clb_json *j, struct clb_json_keys *k, size_t at)
+{
+    struct clb_json_entry *to = clb_new(4 * LIST_KEYS, sizeof *to, &j->fault);
+    struct clb_text text = { 0 };
 
     if (!to)
         return false;
-    for (uint32_t i = 0; i < old; i++)
+    for (uint32_t i = 0; i < k->n; i++) {
+        uint32_t old = k->entry[i].at;
+        clb_text_clear(&text);
+        clb_json_decode(j, old, &text);
+        uint32_t hash = sip_hash(j->state->seed, (struct clb_str){ text.p, text.n });
+        put(to, 4 * LIST_KEYS, (struct clb_json_entry){ hash, old });
+    }
+    bool ok = !text.failed || clb_json_fail_at(j, CLB_NO_SPACE, at, "out of memory");
+    clb_text_free(&text);
+    clb_free(k->entry);
+    k->entry = to;
+    k->slots = k->room = 4 * LIST_KEYS;
+    return ok;
+}
+
+static bool grow_table(struct clb_json *j, struct clb_json_keys *k)
+{
+    uint32_t slots = k->slots * 2; /* the text is under 4 GB: no overflow */
+    struct clb_json_entry *to = clb_new(slots, sizeof *to, &j->fault);
+
+    if (!to)
+        return false;
+    for (uint32_t i = 0; i < k->slots; i++)
         if (k->entry[i].at)
             put(to, slots, k->entry[i]);
     clb_free(k->entry);
@@ -84,44 +117,44 @@ static bool rehash(struct clb_json_keys *k, uint32_t slots, struct clb_err *err)
     return true;
 }
 
-static bool make_room(struct clb_json_keys *k, struct clb_err *err)
+static bool add_to_list(struct clb_json *j, struct clb_json_keys *k, size_t at, struct clb_str key)
 {
-    if (k->slots == 0 && k->n < LIST_KEYS) {
-        if (k->n < k->room)
-            return true;
-        k->entry = clb_new(LIST_KEYS, sizeof *k->entry, err);
-        k->room = k->entry ? LIST_KEYS : 0;
-        return k->entry != NULL;
+    struct clb_json_entry e = { tag_of(key), (uint32_t)at };
+
+    if (k->room == 0) {
+        if (!(k->entry = clb_new(LIST_KEYS, sizeof *k->entry, &j->fault)))
+            return false;
+        k->room = LIST_KEYS;
     }
-    if (k->slots == 0)
-        return rehash(k, 4 * LIST_KEYS, err);
-    if (k->n < k->slots / 4 * 3)
-        return true;
-    return rehash(k, k->slots * 2, err); /* the text is under 4 GB: no overflow */
+    for (uint32_t i = 0; i < k->n; i++)
+        if (k->entry[i].hash == e.hash && same_key(j, k->entry[i].at, key))
+            return clb_json_fail_at(j, CLB_BAD_INPUT, at, "duplicate key");
+    k->entry[k->n++] = e;
+    return true;
 }
 
-bool clb_json_add_key(struct clb_json *j, size_t at, struct clb_str key)
+static bool add_to_table(struct clb_json *j, struct clb_json_keys *k, size_t at, struct clb_str key)
 {
-    struct clb_json_keys *k = &j->state->level[j->depth - 1].keys;
-    struct clb_json_entry e = { hash_of(j->state->seed, key), (uint32_t)at };
-    struct clb_err err;
-
-    if (!make_room(k, &err))
-        return clb_json_fail_at(j, err.code, at, "%s", err.text);
-    if (k->slots == 0) {
-        for (uint32_t i = 0; i < k->n; i++)
-            if (k->entry[i].hash == e.hash && same_key(j, k->entry[i].at, key))
-                return clb_json_fail_at(j, CLB_BAD_INPUT, at, "duplicate key");
-        k->entry[k->n++] = e;
-        return true;
-    }
+    struct clb_json_entry e = { sip_hash(j->state->seed, key), (uint32_t)at };
     uint32_t i = e.hash & (k->slots - 1);
+
     for (; k->entry[i].at; i = (i + 1) & (k->slots - 1))
         if (k->entry[i].hash == e.hash && same_key(j, k->entry[i].at, key))
             return clb_json_fail_at(j, CLB_BAD_INPUT, at, "duplicate key");
     k->entry[i] = e;
     k->n++;
-    return true;
+    return k->n < k->slots / 4 * 3 || grow_table(j, k);
+}
+
+bool clb_json_add_key(struct clb_json *j, size_t at, struct clb_str key)
+{
+    struct clb_json_keys *k = &j->state->level[j->depth - 1].keys;
+
+    if (k->slots == 0 && k->n < LIST_KEYS)
+        return add_to_list(j, k, at, key);
+    if (k->slots == 0 && !make_table(j, k, at))
+        return false;
+    return add_to_table(j, k, at, key);
 }
 
 void clb_json_keys_clear(struct clb_json_keys *k)

@@ -51,17 +51,37 @@ static int shown(size_t n)
     return n > 40 ? 40 : (int)n;
 }
 
+/* Nearly all numbers of a header: up to 19 digits that nothing follows. False: look closer. */
+static bool short_integer(struct clb_json *j, uint64_t *magnitude)
+{
+    const char *s = j->text;
+    size_t i = j->at, end = j->n - i > 19 ? i + 19 : j->n;
+    uint64_t v = 0;
+
+    for (; i < end && s[i] >= '0' && s[i] <= '9'; i++)
+        v = v * 10 + (uint64_t)(s[i] - '0');
+    if (i == j->at || i == end || (s[j->at] == '0' && i > j->at + 1) || s[i] == '.' ||
+        (s[i] | 0x20) == 'e')
+        return false;
+    *magnitude = v;
+    j->at = i;
+    j->state->value_due = false;
+    return true;
+}
+
 /* Magnitude and sign of the integer that comes next. */
 static bool integer(struct clb_json *j, uint64_t *magnitude, bool *negative)
 {
     bool whole = true;
+    enum clb_json_type t = clb_json_peek(j);
 
-    if (clb_json_peek(j) != CLB_JSON_NUMBER) {
-        if (clb_json_ok(j))
-            clb_json_fail(j, "%s, but a whole number was expected",
-                          clb_json_type_name(clb_json_peek(j)));
+    if (t == CLB_JSON_ERROR)
         return false;
-    }
+    if (t != CLB_JSON_NUMBER)
+        return clb_json_fail(j, "%s, but a whole number was expected", clb_json_type_name(t));
+    *negative = false;
+    if (short_integer(j, magnitude))
+        return true;
     if (!clb_json_scan_number(j, &whole))
         return false;
     const char *s = j->text + j->value_at;
@@ -116,12 +136,10 @@ double clb_json_f64(struct clb_json *j)
 {
     char small[64];
 
-    if (clb_json_peek(j) != CLB_JSON_NUMBER) {
-        if (clb_json_ok(j))
-            clb_json_fail(j, "%s, but a number was expected", clb_json_type_name(clb_json_peek(j)));
-        return 0;
-    }
-    if (!clb_json_scan_number(j, NULL))
+    enum clb_json_type t = clb_json_peek(j);
+    if (t != CLB_JSON_NUMBER && t != CLB_JSON_ERROR)
+        clb_json_fail(j, "%s, but a number was expected", clb_json_type_name(t));
+    if (t != CLB_JSON_NUMBER || !clb_json_scan_number(j, NULL))
         return 0;
     size_t n = j->at - j->value_at;
     char *s = n < sizeof small ? small : clb_grow(NULL, n + 1, 1, &j->fault);

@@ -7,19 +7,19 @@ static bool plain(unsigned char c)
 }
 
 /* Passes plain ASCII, eight bytes at a time: a byte stops the run when it is a quote, a backslash,
- * below 0x20 or above 0x7f. Borrows may mark a byte above a stopping one as well, never below it. */
+ * below 0x20 or above 0x7f. Borrows may mark a byte above a stopping one as well, never below it, so
+ * the lowest mark is right. */
 static size_t skip_plain(const char *s, size_t i, size_t n)
 {
     const uint64_t ones = 0x0101010101010101u, high = ones << 7;
 
-    while (i + 8 <= n) {
+    for (; i + 8 <= n; i += 8) {
         uint64_t w;
         memcpy(&w, s + i, 8);
         uint64_t quote = w ^ ones * '"', slash = w ^ ones * '\\';
         uint64_t stop = ((quote - ones) | (slash - ones) | (w - ones * 0x20) | w) & high;
         if (stop)
-            break;
-        i += 8;
+            return i + (size_t)__builtin_ctzll(stop) / 8;
     }
     while (i < n && plain((unsigned char)s[i]))
         i++;

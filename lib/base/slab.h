@@ -31,7 +31,7 @@ struct clb_slab_options {
 };
 bool clb_slab_new(struct clb_slab **out, const struct clb_slab_options *opt, struct clb_ledger *ledger,
                   struct clb_err *err);
-void clb_slab_free(struct clb_slab *s);
+void clb_slab_free(struct clb_slab *s); /* NULL is fine; every block must have been put back */
 void *clb_slab_get(struct clb_slab *s, size_t bytes, struct clb_err *err);
 void clb_slab_put(struct clb_slab *s, void *block, size_t bytes); /* bytes as asked for; NULL is fine */
 /* Bytes that a request of this size takes from the system (for plans). */

@@ -1,0 +1,221 @@
+#include "lib/base/pool.h"
+
+#include <fenv.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/base/cores.h"
+#include "test/check.h"
+
+struct job {
+    struct clb_pool *pool;
+    unsigned hits[16], n_seen;
+    atomic_uint next, sum;
+    unsigned stage[16], bad;
+    int rounding;
+    float tiny;
+};
+
+static void count(void *arg, unsigned t, unsigned n)
+{
+    struct job *j = arg;
+    uint32_t i;
+
+    j->hits[t]++;
+    if (t == 0)
+        j->n_seen = n;
+    while (clb_take(&j->next, 100, &i))
+        atomic_fetch_add(&j->sum, i);
+}
+
+static void test_run(void)
+{
+    struct clb_err err;
+
+    for (unsigned n = 1; n <= 5; n++) {
+        struct job j = { 0 };
+        CHECK(clb_pool_new(&j.pool, n, &err));
+        CHECK_EQ(clb_pool_threads(j.pool), n);
+        for (int r = 0; r < 2000; r++) {
+            atomic_store(&j.next, 0);
+            clb_pool_run(j.pool, count, &j);
+        }
+        CHECK_EQ(j.sum, 2000 * 4950);
+        CHECK_EQ(j.n_seen, n);
+        for (unsigned t = 0; t < n; t++)
+            CHECK_EQ(j.hits[t], 2000);
+        clb_pool_free(j.pool);
+    }
+    clb_pool_free(NULL);
+}
+
+/* Workers that fell asleep wake up again. */
+static void test_sleep(void)
+{
+    struct clb_err err;
+    struct job j = { 0 };
+    struct timespec nap = { 0, 3000000 };
+
+    CHECK(clb_pool_new(&j.pool, 3, &err));
+    for (int r = 0; r < 20; r++) {
+        nanosleep(&nap, NULL);
+        clb_pool_run(j.pool, count, &j);
+    }
+    CHECK_EQ(j.hits[2], 20);
+    nanosleep(&nap, NULL);
+    clb_pool_free(j.pool);
+}
+
+static void stages(void *arg, unsigned t, unsigned n)
+{
+    struct job *j = arg;
+
+    for (unsigned s = 1; s <= 200; s++) {
+        j->stage[t] = s;
+        clb_pool_barrier(j->pool);
+        for (unsigned other = 0; other < n; other++)
+            if (j->stage[other] != s)
+                atomic_fetch_add(&j->sum, 1);
+        clb_pool_barrier(j->pool);
+    }
+}
+
+static void test_barrier(void)
+{
+    struct clb_err err;
+
+    for (unsigned n = 1; n <= 4; n++) {
+        struct job j = { 0 };
+        CHECK(clb_pool_new(&j.pool, n, &err));
+        clb_pool_run(j.pool, stages, &j);
+        CHECK_EQ(j.sum, 0);
+        clb_pool_free(j.pool);
+    }
+}
+
+static void fp_look(void *arg, unsigned t, unsigned n)
+{
+    struct job *j = arg;
+    volatile float small = 1e-38f, one = 1, bit = 0x1p-30f;
+
+    (void)n;
+    j->hits[t] = (unsigned)(one + bit == 1 && -one - bit == -1) + 2u * (small * 0.1f != 0);
+}
+
+static void test_floating_point(void)
+{
+    struct clb_err err;
+    struct job j = { 0 };
+
+    fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); /* FTZ and DAZ */
+#endif
+    CHECK(clb_pool_new(&j.pool, 3, &err)); /* workers inherit the caller's state */
+    clb_pool_run(j.pool, fp_look, &j);
+    CHECK_EQ(fegetround(), FE_UPWARD); /* restored */
+#if defined(__x86_64__)
+    CHECK_EQ(__builtin_ia32_stmxcsr() & 0x8040, 0x8040);
+    __builtin_ia32_ldmxcsr(0x1f80);
+#endif
+    fesetround(FE_TONEAREST);
+    for (unsigned t = 0; t < 3; t++)
+        CHECK_EQ(j.hits[t], 3);
+    clb_pool_free(j.pool);
+}
+
+static void test_refuses(void)
+{
+    struct clb_pool *p;
+    struct clb_err err;
+
+    CHECK(!clb_pool_new(&p, 0, &err));
+    CHECK_EQ(err.code, CLB_USAGE);
+    CHECK(!clb_pool_new(&p, 5000, &err));
+    CHECK(p == NULL);
+}
+
+static void test_share(void)
+{
+    for (uint32_t n = 0; n < 50; n++)
+        for (unsigned threads = 1; threads < 7; threads++) {
+            uint32_t at = 0, a, b;
+            for (unsigned t = 0; t < threads; t++) {
+                clb_share(n, t, threads, &a, &b);
+                CHECK_EQ(a, at);
+                CHECK(b >= a);
+                at = b;
+            }
+            CHECK_EQ(at, n);
+        }
+}
+
+static char root[64];
+
+static void put(const char *name, const char *text)
+{
+    char path[300];
+
+    snprintf(path, sizeof path, "%s%s", root, name);
+    for (char *s = path + strlen(root) + 1; (s = strchr(s, '/')); *s++ = '/') {
+        *s = '\0';
+        mkdir(path, 0700);
+    }
+    FILE *f = fopen(path, "w");
+    fputs(text, f);
+    fclose(f);
+}
+
+static void test_quota(void)
+{
+    char command[128];
+
+    strcpy(root, "/tmp/clb-cgroup-XXXXXX");
+    CHECK(mkdtemp(root) != NULL);
+    CHECK(clb_cores_quota(root) == 0);
+    put("/proc/self/cgroup", "0::/a/b\n");
+    CHECK(clb_cores_quota(root) == 0);
+    put("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+    CHECK(clb_cores_quota(root) == 0);
+    put("/sys/fs/cgroup/a/cpu.max", "150000 100000\n"); /* a group above limits it */
+    CHECK(clb_cores_quota(root) == 1.5);
+    put("/sys/fs/cgroup/a/b/cpu.max", "50000 100000\n");
+    CHECK(clb_cores_quota(root) == 0.5);
+    put("/proc/self/cgroup", "9:cpuset:/x\n4:cpu,cpuacct:/docker/1\n0::/none\n");
+    CHECK(clb_cores_quota(root) == 0);
+    put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+    CHECK(clb_cores_quota(root) == 0);
+    put("/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us", "250000\n");
+    put("/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n");
+    CHECK(clb_cores_quota(root) == 2.5);
+    put("/sys/fs/cgroup/cpu.max", "100000 100000\n"); /* at the root, as seen inside a container */
+    CHECK(clb_cores_quota(root) == 1);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    CHECK_EQ(system(command), 0);
+}
+
+static void test_default(void)
+{
+    char why[100];
+
+    unsigned n = clb_pool_default_threads(why, sizeof why);
+    CHECK(n >= 1 && n <= (unsigned)sysconf(_SC_NPROCESSORS_ONLN));
+    CHECK_HAS(why, " cores, affinity ");
+    CHECK_EQ(clb_pool_default_threads(NULL, 0), n);
+}
+
+int main(void)
+{
+    TEST(test_run);
+    TEST(test_sleep);
+    TEST(test_barrier);
+    TEST(test_floating_point);
+    TEST(test_refuses);
+    TEST(test_share);
+    TEST(test_quota);
+    TEST(test_default);
+    return test_result();
+}
