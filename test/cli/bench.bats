@@ -1,0 +1,163 @@
+#!/usr/bin/env bats
+# colibri-bench as a user runs it.
+load helper
+
+setup() {
+    need_demo
+    cd "$BATS_TEST_TMPDIR" || return
+    demo=$COLIBRI_TEST_DEMO
+    quick=(--prefill 20 --decode 3 -r 1)
+    head -n 3 "$DEMO_SRC/held-out.txt" >text
+}
+
+@test "bench: a table for prefill and for decode, with the stages by name" {
+    run -0 --separate-stderr colibri-bench "${quick[@]}" "$demo"
+    [[ -z $stderr ]]
+    has "$output" "Prefill: 20 tokens" "Decode: 3 tokens" Embed AttnProject Attention AttnOutput Gate Scatter \
+        ExpertCompute Gather Logits Other total Routing: "tokens/s"
+    [[ $output != *DenseMLP* ]]
+}
+
+@test "bench: --json has every stage, shares add up, bytes and macs are counted" {
+    colibri-bench "${quick[@]}" --json "$demo" >out.json
+    jq -e '.runs | length == 1' out.json
+    jq -e '.runs[0] | .threads >= 1 and .sequences == 1' out.json
+    for phase in prefill decode; do
+        jq -e --arg p $phase '.runs[0][$p] | .stages | length == 11' out.json
+        jq -e --arg p $phase '.runs[0][$p].stages | map(.share) | add | . > 0.98 and . < 1.02' out.json
+        jq -e --arg p $phase '.runs[0][$p].stages | map(select(.name == "ExpertCompute")) |
+            .[0] | .bytes > 100000 and .macs > 100000 and .seconds > 0' out.json
+        jq -e --arg p $phase '.runs[0][$p].routing | .experts_touched >= 2 and .experts_touched <= 8 and
+            .imbalance >= 1' out.json
+    done
+    jq -e '.runs[0].prefill.tokens == 20 and .runs[0].decode.tokens == 3' out.json
+    jq -e '.runs[0].decode.routing.experts_touched == 2' out.json # one token, two experts
+    jq -e '.model | .experts == 8 and .experts_per_token == 2 and .layers == 4 and .expert_dtype == "int8"' out.json
+}
+
+@test "bench: macs are those of the matrices" {
+    colibri-bench --prefill 20 --decode 0 -r 1 --json "$demo" >out.json
+    # 20 tokens x 4 layers x 2 experts x 3 matrices of 128 x 256
+    jq -e '.runs[0].prefill.stages | map(select(.name == "ExpertCompute"))[0].macs == 20*4*2*3*128*256' out.json
+    jq -e '.runs[0] | has("decode") | not' out.json
+}
+
+@test "bench: --batch and --threads are measured one by one" {
+    colibri-bench "${quick[@]}" --batch 1,3 --threads 1,2 --csv "$demo" >out.csv
+    [[ $(head -n 1 out.csv) == threads,sequences,phase,stage,tokens,seconds,spread,bytes,macs,gb_per_s,gmac_per_s ]]
+    [[ $(cut -d, -f 1,2 out.csv | tail -n +2 | uniq | tr '\n' ' ') == "1,1 1,3 2,1 2,3 " ]]
+    grep -q '^2,3,decode,total,9,' out.csv
+}
+
+@test "bench: --csv has as many fields in every line" {
+    colibri-bench "${quick[@]}" --csv "$demo" | awk -F, '{ print NF }' | sort -u >fields
+    [[ $(cat fields) == 11 ]]
+}
+
+@test "bench: --svg draws, is well-formed, and refuses to replace without -f" {
+    colibri-bench "${quick[@]}" --svg s.svg "$demo" >/dev/null
+    python3 -c 'import sys, xml.dom.minidom as m; m.parse("s.svg")'
+    has "$(cat s.svg)" ExpertCompute prefill decode prefers-color-scheme
+    run_err 1 colibri-bench "${quick[@]}" --svg s.svg "$demo"
+    has "$message" s.svg -f
+    colibri-bench "${quick[@]}" --svg s.svg -f "$demo" >/dev/null
+    holds_only . s.svg text
+}
+
+@test "bench: --tokens feeds the ids of a file, around and around" {
+    echo "5 6 7" >ids
+    colibri-bench "${quick[@]}" --tokens ids "$demo" >/dev/null
+    colibri-bench "${quick[@]}" --tokens - "$demo" >/dev/null <ids
+    echo "5 2048" >bad
+    run_err 3 colibri-bench "${quick[@]}" --tokens bad "$demo"
+    has "$message" "bad: byte 2" 2047
+    : >empty
+    run_err 3 colibri-bench --tokens empty "$demo"
+    run_err 3 colibri-bench --tokens nowhere "$demo"
+    has "$message" "nowhere: cannot open"
+}
+
+@test "bench: --seed changes the random tokens, and nothing else does" {
+    routing() { colibri-bench --prefill 50 --decode 0 -r 1 --json "$@" "$demo" | jq -c '.runs[0].prefill.routing'; }
+    [[ $(routing) == "$(routing -t 1)" ]]
+    [[ $(routing) != "$(routing --seed 1)" ]]
+}
+
+@test "bench: --experts-per-token, --kv-dtype, --cpu and --ctx reach the engine" {
+    colibri-bench "${quick[@]}" --experts-per-token 1 --json "$demo" | jq -e '.model.experts_per_token == 1 and
+        .runs[0].decode.routing.experts_touched == 1'
+    colibri-bench "${quick[@]}" --cpu scalar --json "$demo" | jq -e '.model.cpu == "scalar"'
+    attention() { colibri-bench "${quick[@]}" --kv-dtype "$1" --json "$demo" |
+        jq '.runs[0].decode.stages | map(select(.name == "Attention"))[0].bytes'; }
+    (($(attention f32) > $(attention f16)))
+    (($(attention f16) > $(attention int8)))
+    colibri-bench "${quick[@]}" --ctx 100 "$demo" >/dev/null
+    run_err 2 colibri-bench "${quick[@]}" --ctx 22 "$demo"
+    has "$message" "--ctx 22 is too short for 23 tokens"
+    run_err 2 colibri-bench --ctx 5000 "$demo" # the model has 1024 positions
+}
+
+@test "bench: --perplexity prints five decimals and counts tokens" {
+    run -0 --separate-stderr colibri-bench --perplexity text "$demo"
+    [[ ${lines[0]} =~ ^perplexity\ [0-9]+\.[0-9]{5}\ .*\ 3\ documents ]]
+    colibri-bench --perplexity text --json "$demo" | jq -e '.documents == 3 and .tokens > 300 and .perplexity > 1'
+    [[ $(colibri-bench --perplexity - "$demo" <text) == perplexity* ]]
+}
+
+@test "bench: --max-tokens cuts documents" {
+    colibri-bench --perplexity text --max-tokens 100 --json "$demo" | jq -e '.tokens == 3 * 99'
+}
+
+@test "bench: --ids reads documents as token ids" {
+    echo "1 5 6 7" >ids
+    colibri-bench --perplexity ids --ids --json "$demo" | jq -e '.tokens == 3'
+    echo "1 five" >bad
+    run_err 3 colibri-bench --perplexity bad --ids "$demo"
+    has "$message" "bad: line 1: byte 2"
+}
+
+@test "bench: --compare with itself is zero" {
+    colibri-bench --perplexity text --compare "$demo" --json "$demo" |
+        jq -e '.kl == 0 and .same_choice == 1 and .perplexity == .other_perplexity'
+}
+
+@test "bench: --compare measures what int8 costs" {
+    run -0 --separate-stderr colibri-bench --perplexity text --compare "$COLIBRI_TEST_DEMO_F32" "$demo"
+    has "$output" "KL divergence" "nats per token" "same first choice"
+    colibri-bench --perplexity text --compare "$COLIBRI_TEST_DEMO_F32" --json "$demo" |
+        jq -e '.kl > 0 and .kl < 0.01 and .same_choice > 0.9 and .other_perplexity != .perplexity'
+}
+
+@test "bench: usage errors name what is wrong" {
+    run_err 2 colibri-bench
+    has "$message" "no model given"
+    run_err 2 colibri-bench a b
+    run_err 2 colibri-bench --json --csv "$demo"
+    run_err 2 colibri-bench --compare "$demo" "$demo"
+    has "$message" --perplexity
+    run_err 2 colibri-bench --ids "$demo"
+    run_err 2 colibri-bench --perplexity text --svg x.svg "$demo"
+    run_err 2 colibri-bench --prefill 0 --decode 0 "$demo"
+    run_err 2 colibri-bench --batch 0 "$demo"
+    run_err 2 colibri-bench --kv-dtype f64 "$demo"
+    run_err 2 colibri-bench -r 0 "$demo"
+    holds_only . text
+}
+
+@test "bench: bad models and texts are refused" {
+    run_err 3 colibri-bench nowhere.bin
+    has "$message" nowhere.bin
+    head -c 1000 "$demo" >short.bin
+    run_err 3 colibri-bench short.bin
+    has "$message" short.bin
+    : >empty
+    run_err 3 colibri-bench --perplexity empty "$demo"
+    has "$message" empty
+    run_err 3 colibri-bench --perplexity nowhere "$demo"
+}
+
+@test "bench: a full disk is noticed" {
+    [[ -e /dev/full ]] || skip "no /dev/full"
+    run -4 bash -c 'colibri-bench --prefill 20 --decode 3 -r 1 "$1" >/dev/full' - "$demo"
+    has "$output" "colibri-bench: cannot write to standard output"
+}
