@@ -74,7 +74,7 @@ static uint64_t groups_leave(const char *root, const char *path, const struct gr
 
     if (mount + strlen(path) >= sizeof folder)
         return least;
-    strcpy(folder + mount, path);
+    memcpy(folder + mount, path, strlen(path) + 1);
     for (;;) {
         uint64_t left = group_leaves(folder, g);
         least = left < least ? left : least;

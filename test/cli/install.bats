@@ -81,9 +81,11 @@ C
         grep -vE '^(clb|colibri)_' >"$BATS_TEST_TMPDIR/foreign" || true
     diff /dev/null "$BATS_TEST_TMPDIR/foreign"
     # ... and needs only libc, libm and threads.
-    ! nm -g "$COLIBRI_BUILD/libcolibri.a" | grep -E ' U (crc32|inflate|adler)'
-    readelf -d "$COLIBRI_BUILD/libcolibri.so" | grep -oP 'NEEDED.*\[\K[^\]]+' >"$BATS_TEST_TMPDIR/needed"
-    ! grep -vE '^(libc|libm|libpthread|ld-linux.*)\.so' "$BATS_TEST_TMPDIR/needed"
+    nm -g "$COLIBRI_BUILD/libcolibri.a" | grep -E ' U (crc32|inflate|adler)' >"$BATS_TEST_TMPDIR/zlib" || true
+    diff /dev/null "$BATS_TEST_TMPDIR/zlib"
+    readelf -d "$COLIBRI_BUILD/libcolibri.so" | grep -oP 'NEEDED.*\[\K[^\]]+' |
+        grep -vE '^(libc|libm|libpthread|ld-linux.*)\.so' >"$BATS_TEST_TMPDIR/needed" || true
+    diff /dev/null "$BATS_TEST_TMPDIR/needed"
 }
 
 @test "library: no writable globals but the thread's last error" {
@@ -95,13 +97,14 @@ C
 
 @test "library: the engine part of a static program is under 500 KB" {
     cd "$BATS_TEST_TMPDIR"
-    # The same program without an engine: every libc function the real one needs, so that the difference is ours.
+    # A program that takes the same functions of libc, so that the difference is ours.
     nm -u "$COLIBRI_BUILD/libcolibri.a" "$COLIBRI_BUILD/examples/simple_infer.c.o" 2>/dev/null |
-        awk '$1 == "U" && $2 !~ /^(clb|colibri)_/ { print $2 }' | sort -u >undefined
+        awk '$1 == "U" && $2 !~ /^(clb|colibri)_/ { print $2 }' |
+        grep -vE '^(_GLOBAL_OFFSET_TABLE_|__tls_get_addr|stdout|stderr|stdin|environ)$' | sort -u >undefined
     {
-        while read -r s; do echo "extern char $s[];"; done < <(grep -vE '^(_GLOBAL_OFFSET_TABLE_|__tls_get_addr|stdout|stderr|stdin|environ)$' undefined)
+        sed 's/.*/extern char &[];/' undefined
         echo 'void *volatile keep[] = {'
-        while read -r s; do echo "$s,"; done < <(grep -vE '^(_GLOBAL_OFFSET_TABLE_|__tls_get_addr|stdout|stderr|stdin|environ)$' undefined)
+        sed 's/$/,/' undefined
         echo '0}; int main(void) { return keep[0] != 0; }'
     } >base.c
     cc -fno-builtin -w -static -o base base.c -lm -pthread
