@@ -1,0 +1,217 @@
+#include "lib/session/run.h"
+
+#include "lib/base/mem.h"
+
+void *clb_carve(struct clb_carver *c, uint64_t n, uint64_t bytes)
+{
+    uint64_t part, end;
+
+    if (!clb_mul(n, bytes, &part) || !clb_round_up(part, 64, &part) || !clb_add(c->at, part, &end)) {
+        c->overflow = true;
+        return NULL;
+    }
+    void *p = c->base ? c->base + c->at : NULL;
+    c->at = end;
+    return p;
+}
+
+static void carve_pass(struct clb_run *r, struct clb_carver *c, const struct clb_acts_shape *s)
+{
+    r->token = clb_carve(c, s->max_rows, sizeof *r->token);
+    r->position = clb_carve(c, s->max_rows, sizeof *r->position);
+    r->sequence = clb_carve(c, s->max_rows, sizeof *r->sequence);
+    r->logit_row = clb_carve(c, s->max_logits, sizeof *r->logit_row);
+    r->seq = clb_carve(c, s->max_seqs, sizeof *r->seq);
+}
+
+static bool host_bytes(const struct clb_run_options *o, uint64_t *bytes, struct clb_err *err)
+{
+    struct clb_run none = { 0 };
+    struct clb_carver c = { 0 };
+
+    carve_pass(&none, &c, &o->acts);
+    if (c.overflow || !clb_add(c.at, o->host_bytes, bytes))
+        return clb_fail_nomem(err, UINT64_MAX);
+    return true;
+}
+
+bool clb_run_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_options *o, struct clb_err *err)
+{
+    struct clb_run_shape s = { .acts = o->acts, .n_block = o->n_block };
+
+    return host_bytes(o, &s.host_bytes, err) && clb_plan_run(p, m, &s, err);
+}
+
+static bool open_profile(struct clb_run *r, struct clb_err *err)
+{
+    const struct clb_arch *a = &r->model->reader.arch;
+
+    r->profile = clb_new(1, sizeof *r->profile, err);
+    if (!r->profile)
+        return false;
+    r->profile->expert_rows = clb_new((size_t)a->n_layer * a->n_expert, sizeof *r->profile->expert_rows, err);
+    return r->profile->expert_rows != NULL;
+}
+
+static bool open_host(struct clb_run *r, const struct clb_run_options *o, struct clb_err *err)
+{
+    if (!host_bytes(o, &r->host_bytes, err))
+        return false;
+    r->host.base = clb_new(1, r->host_bytes, err);
+    if (!r->host.base)
+        return false;
+    clb_ledger_add(&r->model->ledger[CLB_POOL_HOST], r->host_bytes, r->host_bytes);
+    carve_pass(r, &r->host, &o->acts);
+    return true;
+}
+
+static bool open_acts(struct clb_run *r, struct clb_err *err)
+{
+    struct clb_model *m = r->model;
+
+    clb_model_take_turn(m);
+    bool ok = m->op->acts_new(m->be, &r->acts, &m->reader.arch, &r->shape, err);
+    clb_model_end_turn(m);
+    return ok;
+}
+
+bool clb_run_open(struct clb_run *r, struct clb_model *m, const struct clb_run_options *o, struct clb_err *err)
+{
+    struct clb_memory_plan plan;
+    struct clb_kv_shape kv;
+
+    *r = (struct clb_run){ .model = m, .shape = o->acts, .pass.top_k = o->top_k };
+    if (!clb_run_plan(&plan, m, o, err) || !clb_plan_check(&plan, err) ||
+        !clb_model_commit(m, clb_plan_run_bytes(&plan), err))
+        return false;
+    r->committed = clb_plan_run_bytes(&plan);
+    clb_kv_shape_init(&kv, &m->reader.arch, o->acts.kv_dtype); /* the plan has seen that it fits */
+    if (!open_host(r, o, err) || (o->profile && !open_profile(r, err)) || !open_acts(r, err) ||
+        !clb_kv_pool_new(&r->pool, &kv, o->n_block, &m->ledger[CLB_POOL_ACTIVATIONS], err)) {
+        clb_run_close(r);
+        return false;
+    }
+    return true;
+}
+
+void clb_run_close(struct clb_run *r)
+{
+    struct clb_model *m = r->model;
+
+    if (!m)
+        return;
+    if (r->acts) {
+        clb_model_take_turn(m);
+        m->op->acts_free(m->be, r->acts);
+        clb_model_end_turn(m);
+    }
+    clb_kv_pool_free(r->pool);
+    if (r->host.base)
+        clb_ledger_sub(&m->ledger[CLB_POOL_HOST], r->host_bytes, r->host_bytes);
+    clb_free(r->host.base);
+    if (r->profile)
+        clb_free(r->profile->expert_rows);
+    clb_free(r->profile);
+    clb_model_release(m, r->committed);
+    *r = (struct clb_run){ 0 };
+}
+
+bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *err)
+{
+    const struct clb_arch *a = &m->reader.arch;
+
+    for (uint32_t l = 0; l < a->n_layer && top_k > 0; l++) {
+        uint32_t most = m->weights.layer[l].n_expert;
+
+        if (most == 0)
+            continue;
+        if (a->router == CLB_ROUTER_SPARSEMIXER)
+            most = clb_arch_layer_top_k(a, l);
+        else if (a->n_group > 0)
+            most = most / a->n_group * a->top_groups;
+        most = most < CLB_MAX_TOP_K ? most : CLB_MAX_TOP_K;
+        if (top_k > most) {
+            clb_fail(err, CLB_USAGE, "%u experts per token: layer %u can use at most %u", top_k, l, most);
+            return clb_err_place(err, NULL, "experts_per_token", CLB_NO_OFFSET);
+        }
+    }
+    return true;
+}
+
+enum clb_kv_dtype clb_kv_default(const struct clb_model *m)
+{
+    return clb_dtype_is_float(m->reader.experts[0].part[CLB_GATE].dtype) ? CLB_KV_F32 : CLB_KV_F16;
+}
+
+void clb_kv_seq_rope(struct clb_kv_seq *s, const struct clb_weights *w, uint32_t context)
+{
+    const struct clb_arch *a = w->arch;
+    bool is_long = a->rope_long_from > 0 && context > a->rope_long_from;
+    float scale = is_long && a->rope_scale_long != 0 ? a->rope_scale_long : a->rope_scale;
+
+    s->inv_freq = is_long ? w->rope_inv_freq_long : w->rope_inv_freq;
+    s->rope_scale = scale != 0 ? scale : 1;
+}
+
+static uint32_t most_experts_per_token(const struct clb_run *r)
+{
+    const struct clb_arch *a = &r->model->reader.arch;
+    uint32_t most = r->pass.top_k;
+
+    for (uint32_t l = 0; l < a->n_layer && r->pass.top_k == 0; l++)
+        if (clb_arch_is_moe(a, l) && clb_arch_layer_top_k(a, l) > most)
+            most = clb_arch_layer_top_k(a, l);
+    return most;
+}
+
+uint32_t clb_run_begin(struct clb_run *r)
+{
+    uint32_t most = clb_model_max_rows(r->model, most_experts_per_token(r));
+
+    r->pass = (struct clb_pass){
+        .token = r->token,
+        .position = r->position,
+        .sequence = r->sequence,
+        .seq = r->seq,
+        .logit_row = r->logit_row,
+        .top_k = r->pass.top_k,
+    };
+    return most < r->shape.max_rows ? most : r->shape.max_rows;
+}
+
+void clb_run_add(struct clb_run *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n, enum clb_logits want)
+{
+    struct clb_pass *p = &r->pass;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t row = p->n_row++;
+
+        r->token[row] = token[i];
+        r->position[row] = kv->length + i;
+        r->sequence[row] = p->n_seq;
+        if (want == CLB_LOGITS_ALL || (want == CLB_LOGITS_LAST && i + 1 == n))
+            r->logit_row[p->n_logit++] = row;
+    }
+    r->seq[p->n_seq++] = kv;
+}
+
+bool clb_run_pass(struct clb_run *r, float *logits, struct clb_err *err)
+{
+    struct clb_model *m = r->model;
+    const struct clb_engine engine = {
+        .op = m->op,
+        .be = m->be,
+        .w = &m->weights,
+        .experts = m->experts,
+        .block = m->block,
+    };
+
+    if (most_experts_per_token(r) > clb_experts_max_get(m->experts))
+        return clb_fail(err, CLB_NO_SPACE, "the expert cache holds %u experts, but a token needs %u; allow more memory",
+                        clb_experts_max_get(m->experts), most_experts_per_token(r));
+    if (!clb_forward(&engine, r->acts, &r->pass, logits, r->profile, err))
+        return false;
+    for (uint32_t i = 0; i < r->pass.n_row; i++)
+        r->seq[r->sequence[i]]->length++;
+    return true;
+}

@@ -1,0 +1,65 @@
+/* run.h - what a batch and a colibri_infer call have in common: memory that is planned, promised and reserved at
+ * once, and passes put together row by row. */
+#ifndef CLB_SESSION_RUN_H
+#define CLB_SESSION_RUN_H
+
+#include "lib/forward/forward.h"
+#include "lib/model/plan.h"
+
+/* Hands out 64-byte aligned parts of one block; with base NULL it only counts. */
+struct clb_carver {
+    uint8_t *base;
+    uint64_t at;
+    bool overflow;
+};
+void *clb_carve(struct clb_carver *c, uint64_t n, uint64_t bytes);
+
+struct clb_run_options {
+    struct clb_acts_shape acts;
+    uint32_t n_block;       /* of the KV pool */
+    uint32_t top_k;         /* experts per token; 0: the model's */
+    uint64_t host_bytes;    /* that the owner will carve from `host` */
+    bool profile;
+};
+
+struct clb_run {
+    struct clb_model *model;
+    struct clb_kv_pool *pool;
+    struct clb_acts *acts;
+    struct clb_acts_shape shape;
+    struct clb_carver host;  /* one block, owned: host.base */
+    uint64_t host_bytes;     /* of the block */
+    uint64_t committed;      /* to be released */
+    struct clb_profile *profile; /* NULL: not wanted */
+    struct clb_pass pass;    /* its arrays, below, are in the host block */
+    int32_t *token;          /* [max_rows] */
+    uint32_t *position, *sequence; /* [max_rows] */
+    uint32_t *logit_row;     /* [max_logits] */
+    struct clb_kv_seq **seq; /* [max_seqs] */
+};
+
+/* Computes the plan and nothing else. */
+bool clb_run_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_options *o, struct clb_err *err);
+/* Plans, refuses what does not fit, then reserves everything. */
+bool clb_run_open(struct clb_run *r, struct clb_model *m, const struct clb_run_options *o, struct clb_err *err);
+void clb_run_close(struct clb_run *r); /* safe on a zeroed struct */
+
+/* CLB_USAGE when a layer cannot use that many experts per token. 0 is the model's own number. */
+bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *err);
+/* KV type that suits the file: f32 for float experts, f16 for quantised ones. */
+enum clb_kv_dtype clb_kv_default(const struct clb_model *m);
+/* The rope parameters of a sequence that was declared to be at most `context` long. */
+void clb_kv_seq_rope(struct clb_kv_seq *s, const struct clb_weights *w, uint32_t context);
+
+/* -- one pass; the caller holds the model's turn from begin to the end of pass --------------------- */
+
+/* Empties the pass; returns the most rows it may have. */
+uint32_t clb_run_begin(struct clb_run *r);
+/* Appends n tokens behind the `kv->length` positions of a sequence; logits of the last or of all of them, or none. Blocks are
+ * reserved. */
+enum clb_logits { CLB_LOGITS_NONE, CLB_LOGITS_LAST, CLB_LOGITS_ALL };
+void clb_run_add(struct clb_run *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n, enum clb_logits want);
+/* Computes; logits [n_logit][vocab]. On success the lengths of the sequences are raised, on failure nothing has changed. */
+bool clb_run_pass(struct clb_run *r, float *logits, struct clb_err *err);
+
+#endif
