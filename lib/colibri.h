@@ -142,6 +142,8 @@ struct colibri_batch_options {
     int32_t kv_dtype;        /* enum colibri_kv_dtype; default: f32 for f32/bf16/fp16 files, f16 for quantised ones */
     uint32_t experts_per_token; /* 0: the model's */
     bool enable_profiling;
+    uint32_t logit_rows;     /* most rows per pass that colibri_session_on_rows can get beside each session's last one; its prompts
+                              * are cut accordingly. 0: as many as 16 MB hold; for perplexity give prefill_chunk */
 };
 /* What a batch reserves, computed before anything is allocated. */
 struct colibri_memory_plan {
@@ -153,7 +155,8 @@ struct colibri_memory_plan {
 };
 COLIBRI_API int colibri_plan_batch(const struct colibri_model *model, const struct colibri_batch_options *options,
                                    struct colibri_memory_plan *plan);
-/* Reserves everything that its sessions will need; afterwards no token allocates. */
+/* Reserves everything that its sessions will need; afterwards no token allocates. A batch and its sessions are used by one thread at
+ * a time; other batches of the model by other threads. */
 COLIBRI_API int colibri_batch_open(struct colibri_batch **out, const struct colibri_model *model,
                                    const struct colibri_batch_options *options);
 COLIBRI_API void colibri_batch_close(struct colibri_batch *batch); /* closes its sessions too; NULL is fine */
@@ -174,7 +177,8 @@ struct colibri_sampling {
 COLIBRI_API int colibri_session_open(struct colibri_session **out, struct colibri_batch *batch,
                                      const struct colibri_sampling *sampling /* NULL: greedy */);
 COLIBRI_API void colibri_session_close(struct colibri_session *session);
-/* Appends tokens to what the session will compute next. Refused (COLIBRI_USAGE) when they do not fit in the context. */
+/* Appends tokens to what the session will compute next. Refused (COLIBRI_USAGE) when they do not fit in the context or are not ids of the
+ * vocabulary, and (COLIBRI_NO_SPACE) when the batch has too few KV positions left; then none was appended. */
 COLIBRI_API int colibri_session_feed(struct colibri_session *session, const int32_t *ids, size_t n);
 /* Forgets everything behind the first `length` tokens. */
 COLIBRI_API int colibri_session_rewind(struct colibri_session *session, size_t length);
@@ -185,7 +189,8 @@ COLIBRI_API const float *colibri_session_logits(const struct colibri_session *se
 COLIBRI_API int32_t colibri_session_sample(struct colibri_session *session);
 /* Natural logarithm of the softmax probability of `id` in the current logits. */
 COLIBRI_API float colibri_session_logprob(const struct colibri_session *session, int32_t id);
-/* All rows wanted (for --logits and perplexity): called for every computed row during a step, in order of position. */
+/* All rows wanted (for --logits and perplexity): called for every computed row at the end of a step, in order of position. The
+ * callback does not touch the batch or its sessions. NULL: off. */
 typedef void colibri_rows_fn(void *arg, size_t position, const float *logits /* [vocab] */);
 COLIBRI_API void colibri_session_on_rows(struct colibri_session *session, colibri_rows_fn *fn, void *arg);
 
@@ -194,7 +199,8 @@ COLIBRI_API void colibri_session_on_rows(struct colibri_session *session, colibr
 COLIBRI_API int colibri_batch_step(struct colibri_batch *batch, size_t *n_ready);
 
 /* Generation of one sequence: feeds ids, then samples until an end token (unless ignore_eos), max_new_tokens, the context or the callback
- * says so. The callback gets each new token; nonzero stops (the token is kept). */
+ * says so. Each new token is fed to the session and given to the callback (which may be NULL); nonzero stops (the token is kept). The end
+ * token is neither fed nor given. Other sessions of the batch are computed along. */
 typedef int colibri_token_fn(void *arg, int32_t id);
 struct colibri_generate_options {
     size_t size;

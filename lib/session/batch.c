@@ -1,6 +1,7 @@
 #include "lib/session/batch.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "lib/base/mem.h"
 #include "lib/session/batch_impl.h"
@@ -118,6 +119,8 @@ bool clb_batch_open(struct clb_batch **out, struct clb_model *m, const struct cl
         clb_batch_close(b);
         return false;
     }
+    b->sampler_bytes = clb_sampler_bytes(m->reader.arch.vocab_size);
+    clb_ledger_add(&m->ledger[CLB_POOL_HOST], b->sampler_bytes, b->sampler_bytes);
     carve(b, &b->run.host, r.acts.max_logits, m->reader.arch.vocab_size);
     for (uint32_t i = 0; i < b->max_sessions; i++) {
         b->session[i].kv.pool = b->run.pool;
@@ -131,6 +134,8 @@ void clb_batch_close(struct clb_batch *b)
 {
     if (!b)
         return;
+    if (b->sampler_bytes)
+        clb_ledger_sub(&b->run.model->ledger[CLB_POOL_HOST], b->sampler_bytes, b->sampler_bytes);
     clb_sampler_free(b->sampler);
     clb_run_close(&b->run);
     clb_free(b);
@@ -141,9 +146,20 @@ struct clb_model *clb_batch_model(const struct clb_batch *b)
     return b->run.model;
 }
 
-struct clb_profile *clb_batch_profile(const struct clb_batch *b)
+const struct clb_profile *clb_batch_profile(const struct clb_batch *b)
 {
     return b->run.profile;
+}
+
+void clb_batch_profile_reset(struct clb_batch *b)
+{
+    const struct clb_arch *a = &b->run.model->reader.arch;
+    struct clb_profile *p = b->run.profile;
+
+    if (!p)
+        return;
+    memset(p->expert_rows, 0, (size_t)a->n_layer * a->n_expert * sizeof *p->expert_rows);
+    *p = (struct clb_profile){ .expert_rows = p->expert_rows };
 }
 
 /* -- a step --------------------------------------------------------------------------------------- */
@@ -163,7 +179,7 @@ static uint32_t pending(const struct clb_session *s)
 /* Session i in the order of this step: every step begins with another one. */
 static struct clb_session *in_turn(struct clb_batch *b, uint32_t i)
 {
-    return &b->session[(b->first + i) % b->max_sessions];
+    return &b->session[(b->n_step + i) % b->max_sessions];
 }
 
 /* Up to n more rows for a session; returns how many. */
@@ -185,13 +201,6 @@ static uint32_t give(struct clb_batch *b, struct clb_session *s, uint32_t n, str
     return n;
 }
 
-static void give_decoding(struct clb_batch *b, struct budget *left)
-{
-    for (uint32_t i = 0; i < b->max_sessions && left->rows > 0; i++)
-        if (pending(in_turn(b, i)) == 1)
-            give(b, in_turn(b, i), 1, left);
-}
-
 static uint32_t count_hungry(const struct clb_batch *b)
 {
     uint32_t n = 0;
@@ -199,6 +208,17 @@ static uint32_t count_hungry(const struct clb_batch *b)
     for (uint32_t i = 0; i < b->max_sessions; i++)
         n += pending(&b->session[i]) > 1 && b->session[i].n_row < pending(&b->session[i]);
     return n;
+}
+
+/* A row each. When an expert cache leaves fewer rows than there are takers, prompts keep one of them, or
+ * every other step. */
+static void give_decoding(struct clb_batch *b, struct budget *left)
+{
+    uint32_t spare = count_hungry(b) > 0 && (left->rows > 1 || b->n_step % 2);
+
+    for (uint32_t i = 0; i < b->max_sessions && left->rows > spare; i++)
+        if (pending(in_turn(b, i)) == 1)
+            give(b, in_turn(b, i), 1, left);
 }
 
 /* Even shares, and again with what the short prompts left over, until nobody takes any more. */
@@ -238,7 +258,7 @@ static void gather(struct clb_batch *b)
     }
     give_decoding(b, &left);
     give_prompts(b, &left);
-    b->first = (b->first + 1) % b->max_sessions;
+    b->n_step++;
     for (uint32_t i = 0; i < b->n_order; i++) {
         struct clb_session *s = b->order[i];
         bool last = s->n_row == pending(s);

@@ -34,6 +34,7 @@ void clb_batch_close(struct clb_batch *b); /* and its sessions; NULL is fine */
 bool clb_batch_step(struct clb_batch *b, size_t *n_ready, struct clb_err *err);
 struct clb_model *clb_batch_model(const struct clb_batch *b);
 /* NULL when opened without `profile`. */
-struct clb_profile *clb_batch_profile(const struct clb_batch *b);
+const struct clb_profile *clb_batch_profile(const struct clb_batch *b);
+void clb_batch_profile_reset(struct clb_batch *b);
 
 #endif

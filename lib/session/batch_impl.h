@@ -7,12 +7,12 @@
 struct clb_batch {
     struct clb_run run;
     struct clb_sampler *sampler;  /* scratch: one thread at a time uses a batch */
-    uint64_t sampler_bytes;
+    uint64_t sampler_bytes;       /* in the ledger */
     uint32_t max_sessions, context, prefill_chunk;
     struct clb_session *session;  /* [max_sessions] owned */
     struct clb_session **order;   /* [max_sessions] those in the pass, as their rows are */
     uint32_t n_order;
-    uint32_t first;               /* who is asked first in this step */
+    uint32_t n_step;              /* decides who is asked first */
     float *logits;                /* [max_logits][vocab] */
 };
 

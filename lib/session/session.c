@@ -92,3 +92,13 @@ bool clb_session_sample(struct clb_session *s, int32_t *id, struct clb_err *err)
         return clb_fail(err, CLB_FAILED, "no token can be chosen at position %u: no logit is a number", s->kv.length);
     return true;
 }
+
+bool clb_session_logprob(const struct clb_session *s, int32_t id, float *p, struct clb_err *err)
+{
+    if (!s->logits)
+        return clb_fail(err, CLB_USAGE, "the session has no logits: feed tokens and step first");
+    if (!check_ids(s, &id, 1, err))
+        return false;
+    *p = clb_logprob(s->logits, s->batch->run.model->reader.arch.vocab_size, (uint32_t)id);
+    return true;
+}

@@ -31,5 +31,7 @@ bool clb_session_feed(struct clb_session *s, const int32_t *ids, size_t n, struc
 bool clb_session_rewind(struct clb_session *s, size_t length, struct clb_err *err);
 /* The next token, without feeding it. */
 bool clb_session_sample(struct clb_session *s, int32_t *id, struct clb_err *err);
+/* Natural logarithm of the softmax probability of `id` in the current logits. */
+bool clb_session_logprob(const struct clb_session *s, int32_t id, float *p, struct clb_err *err);
 
 #endif

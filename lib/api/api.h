@@ -1,0 +1,28 @@
+/* api.h - what the files behind lib/colibri.h share. A colibri_batch is a clb_batch, a colibri_session a clb_session
+ * and a colibri_decoder a clb_decoder under its public name; only the model has a struct of its own. */
+#ifndef CLB_API_API_H
+#define CLB_API_API_H
+
+#include "lib/colibri.h"
+#include "lib/model/model.h"
+#include "lib/session/batch.h"
+#include "lib/token/tokenizer.h"
+
+struct colibri_model {
+    struct clb_model *m;             /* owned */
+    struct clb_tokenizer *tokenizer; /* owned; NULL: the file has none */
+};
+
+/* Remembers the failure for colibri_last_error(); returns its status. */
+int clb_api_fail(const struct clb_err *err);
+/* "'name' is NULL" */
+int clb_api_null(const char *name);
+void clb_api_error(struct colibri_error *to, const struct clb_err *err);
+
+/* A struct that begins with its size, from the caller: `known` bytes are filled, what the caller's does not have is
+ * zero. NULL is all zero. CLB_USAGE when bytes that this version does not know are set. */
+bool clb_api_take(void *to, size_t known, const void *from, const char *name, struct clb_err *err);
+/* The reverse: as much of `from` as the caller's struct has room for; the rest of it is zeroed, its size kept. */
+bool clb_api_give(void *to, const void *from, size_t known, const char *name, struct clb_err *err);
+
+#endif
