@@ -250,6 +250,7 @@ bool clb_experts_get(struct clb_experts *s, uint32_t layer, const uint32_t *id, 
 {
     const struct clb_expert_layer *l = clb_reader_experts(s->r, layer);
 
+    clb_experts_prefetch(s, layer, id, n); /* so that the system reads them side by side */
     if (s->slot)
         return get_cached(s, l, id, n, block, err);
     for (uint32_t i = 0; i < n; i++) {

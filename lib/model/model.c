@@ -152,15 +152,6 @@ bool clb_model_has_cache(const struct clb_model *m)
     return m->limit > 0 && m->reader.map.size > 0;
 }
 
-uint32_t clb_model_max_rows(const struct clb_model *m, uint32_t top_k)
-{
-    uint32_t get = clb_experts_max_get(m->experts);
-
-    if (!clb_model_has_cache(m) || get >= m->reader.arch.n_expert)
-        return UINT32_MAX;
-    return get / top_k > 1 ? get / top_k : 1;
-}
-
 /* Under a limit the expert cache is as large as the committed bytes allow. */
 static bool fit_cache(struct clb_model *m, uint64_t committed, struct clb_err *err)
 {

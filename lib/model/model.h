@@ -56,8 +56,6 @@ void clb_model_end_turn(struct clb_model *m);
 
 /* Whether a cache instead of the mapping holds the experts. */
 bool clb_model_has_cache(const struct clb_model *m);
-/* Rows that a pass may have so that one layer's experts always fit in the store; at least 1. */
-uint32_t clb_model_max_rows(const struct clb_model *m, uint32_t top_k);
 
 /* A run (batch, infer call) needs `bytes` beside the weights, from now until release. Under a memory limit the expert
  * cache takes what is left; CLB_NO_SPACE when that is too little for one layer. Both wait for the turn. */

@@ -61,7 +61,7 @@ static void carve(struct clb_batch *b, struct clb_carver *c, uint32_t max_logits
 }
 
 /* `o` is resolved. */
-static bool run_options(struct clb_run_options *r, const struct clb_batch_options *o, const struct clb_model *m,
+static bool run_options(struct clb_runner_options *r, const struct clb_batch_options *o, const struct clb_model *m,
                         struct clb_err *err)
 {
     struct clb_batch none = { .max_sessions = o->max_sessions, .context = o->context };
@@ -72,16 +72,16 @@ static bool run_options(struct clb_run_options *r, const struct clb_batch_option
     n_block = o->kv_tokens == (uint64_t)o->max_sessions * o->context || n_block > useful ? useful : n_block;
     if (n_block > UINT32_MAX)
         return clb_fail(err, CLB_USAGE, "%" PRIu64 " KV positions are too many", n_block * CLB_KV_BLOCK);
-    *r = (struct clb_run_options){
+    *r = (struct clb_runner_options){
         .acts = {
             .max_rows = o->prefill_chunk + o->max_sessions - 1,
             .max_logits = o->max_sessions + o->logit_rows,
             .max_seqs = o->max_sessions,
             .max_context = o->context,
+            .top_k = o->experts_per_token,
             .kv_dtype = o->kv_dtype,
         },
         .n_block = (uint32_t)n_block,
-        .top_k = o->experts_per_token,
         .profile = o->profile,
     };
     carve(&none, &c, r->acts.max_logits, m->reader.arch.vocab_size);
@@ -93,9 +93,9 @@ static bool run_options(struct clb_run_options *r, const struct clb_batch_option
 bool clb_batch_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_batch_options *o, struct clb_err *err)
 {
     struct clb_batch_options full = *o;
-    struct clb_run_options r;
+    struct clb_runner_options r;
 
-    return resolve(&full, m, err) && run_options(&r, &full, m, err) && clb_run_plan(p, m, &r, err);
+    return resolve(&full, m, err) && run_options(&r, &full, m, err) && clb_runner_plan(p, m, &r, err);
 }
 
 /* -- open and close ----------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ bool clb_batch_plan(struct clb_memory_plan *p, struct clb_model *m, const struct
 bool clb_batch_open(struct clb_batch **out, struct clb_model *m, const struct clb_batch_options *o, struct clb_err *err)
 {
     struct clb_batch_options full = *o;
-    struct clb_run_options r;
+    struct clb_runner_options r;
     struct clb_batch *b;
 
     *out = NULL;
@@ -115,7 +115,7 @@ bool clb_batch_open(struct clb_batch **out, struct clb_model *m, const struct cl
     b->max_sessions = full.max_sessions;
     b->context = full.context;
     b->prefill_chunk = full.prefill_chunk;
-    if (!clb_run_open(&b->run, m, &r, err) || !clb_sampler_new(&b->sampler, m->reader.arch.vocab_size, err)) {
+    if (!clb_runner_open(&b->run, m, &r, err) || !clb_sampler_new(&b->sampler, m->reader.arch.vocab_size, err)) {
         clb_batch_close(b);
         return false;
     }
@@ -137,7 +137,7 @@ void clb_batch_close(struct clb_batch *b)
     if (b->sampler_bytes)
         clb_ledger_sub(&b->run.model->ledger[CLB_POOL_HOST], b->sampler_bytes, b->sampler_bytes);
     clb_sampler_free(b->sampler);
-    clb_run_close(&b->run);
+    clb_runner_close(&b->run);
     clb_free(b);
 }
 
@@ -166,9 +166,8 @@ void clb_batch_profile_reset(struct clb_batch *b)
 
 /* What is left to be given away in the pass that is being put together. */
 struct budget {
-    uint32_t rows;        /* of the pass */
-    uint32_t prompt_rows; /* of them for prompts */
-    uint32_t logit_rows;  /* beside one for each session */
+    uint32_t prompt_rows;
+    uint32_t logit_rows; /* beside one for each session */
 };
 
 static uint32_t pending(const struct clb_session *s)
@@ -197,7 +196,6 @@ static uint32_t give(struct clb_batch *b, struct clb_session *s, uint32_t n, str
     if (first)
         b->order[b->n_order++] = s;
     s->n_row += n;
-    left->rows -= n;
     return n;
 }
 
@@ -210,15 +208,11 @@ static uint32_t count_hungry(const struct clb_batch *b)
     return n;
 }
 
-/* A row each. When an expert cache leaves fewer rows than there are takers, prompts keep one of them, or
- * every other step. */
 static void give_decoding(struct clb_batch *b, struct budget *left)
 {
-    uint32_t spare = count_hungry(b) > 0 && (left->rows > 1 || b->n_step % 2);
-
-    for (uint32_t i = 0; i < b->max_sessions && left->rows > spare; i++)
-        if (pending(in_turn(b, i)) == 1)
-            give(b, in_turn(b, i), 1, left);
+    for (uint32_t i = 0; i < b->max_sessions; i++)
+        if (pending(&b->session[i]) == 1)
+            give(b, &b->session[i], 1, left);
 }
 
 /* Even shares, and again with what the short prompts left over, until nobody takes any more. */
@@ -226,7 +220,6 @@ static void give_prompts(struct clb_batch *b, struct budget *left)
 {
     uint32_t given = 1, hungry;
 
-    left->prompt_rows = left->prompt_rows < left->rows ? left->prompt_rows : left->rows;
     while (given > 0 && left->prompt_rows > 0 && (hungry = count_hungry(b)) > 0) {
         uint32_t share = left->prompt_rows / hungry ? left->prompt_rows / hungry : 1;
 
@@ -246,11 +239,11 @@ static void give_prompts(struct clb_batch *b, struct budget *left)
 static void gather(struct clb_batch *b)
 {
     struct budget left = {
-        .rows = clb_run_begin(&b->run),
         .prompt_rows = b->prefill_chunk,
         .logit_rows = b->run.shape.max_logits - b->max_sessions,
     };
 
+    clb_runner_begin(&b->run);
     b->n_order = 0;
     for (uint32_t i = 0; i < b->max_sessions; i++) {
         b->session[i].n_row = 0;
@@ -263,7 +256,7 @@ static void gather(struct clb_batch *b)
         struct clb_session *s = b->order[i];
         bool last = s->n_row == pending(s);
 
-        clb_run_add(&b->run, &s->kv, s->token + s->kv.length, s->n_row,
+        clb_runner_add(&b->run, &s->kv, s->token + s->kv.length, s->n_row,
                     s->on_rows ? CLB_LOGITS_ALL : last ? CLB_LOGITS_LAST : CLB_LOGITS_NONE);
     }
 }
@@ -313,7 +306,7 @@ bool clb_batch_step(struct clb_batch *b, size_t *n_ready, struct clb_err *err)
     clb_alloc_guard_lock();
     clb_model_take_turn(m);
     gather(b);
-    bool ok = b->n_order == 0 || clb_run_pass(&b->run, b->logits, err);
+    bool ok = b->n_order == 0 || clb_runner_pass(&b->run, b->logits, err);
     clb_model_end_turn(m);
     clb_alloc_guard_unlock();
     if (!ok)

@@ -8,7 +8,7 @@
 #ifndef CLB_SESSION_BATCH_H
 #define CLB_SESSION_BATCH_H
 
-#include "lib/session/run.h"
+#include "lib/session/runner.h"
 #include "lib/session/session.h"
 
 struct clb_batch_options {

@@ -5,7 +5,7 @@
 #include "lib/session/batch.h"
 
 struct clb_batch {
-    struct clb_run run;
+    struct clb_runner run;
     struct clb_sampler *sampler;  /* scratch: one thread at a time uses a batch */
     uint64_t sampler_bytes;       /* in the ledger */
     uint32_t max_sessions, context, prefill_chunk;

@@ -11,7 +11,7 @@ enum { CHUNK = 512 };
 
 struct inference {
     const struct clb_infer_job *job;
-    struct clb_run run;
+    struct clb_runner run;
     struct clb_kv_seq *seq; /* [n_seq] sequence i uses seq[i % n_seq] */
     uint32_t n_seq;
 };
@@ -70,19 +70,19 @@ static bool open_run(struct inference *f, struct clb_model *m, struct clb_err *e
     if (f->n_seq > job->batch)
         f->n_seq = (uint32_t)job->batch;
     carve(f, &count);
-    const struct clb_run_options o = {
+    const struct clb_runner_options o = {
         .acts = {
             .max_rows = chunk,
             .max_logits = chunk,
             .max_seqs = f->n_seq,
             .max_context = (uint32_t)job->length,
+            .top_k = job->top_k,
             .kv_dtype = clb_kv_default(m),
         },
         .n_block = f->n_seq * blocks_per_sequence(job),
-        .top_k = job->top_k,
         .host_bytes = count.at,
     };
-    if (!clb_run_open(&f->run, m, &o, err))
+    if (!clb_runner_open(&f->run, m, &o, err))
         return false;
     carve(f, &f->run.host);
     return true;
@@ -101,7 +101,7 @@ static bool add_rows(struct inference *f, size_t row, size_t end, struct clb_err
             clb_kv_seq_truncate(s, 0); /* of the sequence that had this place before */
         if (!clb_kv_seq_reserve(s, s->length + (uint32_t)n, err))
             return false;
-        clb_run_add(&f->run, s, job->ids + row, (uint32_t)n, CLB_LOGITS_ALL);
+        clb_runner_add(&f->run, s, job->ids + row, (uint32_t)n, CLB_LOGITS_ALL);
         row += n;
     }
     return true;
@@ -114,10 +114,10 @@ static bool pass(struct inference *f, size_t *row, struct clb_err *err)
     size_t n_row = f->job->batch * f->job->length;
 
     clb_model_take_turn(m);
-    uint32_t most = clb_run_begin(&f->run);
-    size_t end = n_row - *row < most ? n_row : *row + most;
+    clb_runner_begin(&f->run);
+    size_t end = n_row - *row < f->run.shape.max_rows ? n_row : *row + f->run.shape.max_rows;
     bool ok = add_rows(f, *row, end, err) &&
-              clb_run_pass(&f->run, f->job->logits + *row * m->reader.arch.vocab_size, err);
+              clb_runner_pass(&f->run, f->job->logits + *row * m->reader.arch.vocab_size, err);
     clb_model_end_turn(m);
     *row = end;
     return ok;
@@ -134,6 +134,6 @@ bool clb_infer(struct clb_model *m, const struct clb_infer_job *job, struct clb_
     for (size_t row = 0; ok && row < job->batch * job->length;)
         ok = pass(&f, &row, err);
     f.run.profile = NULL; /* the caller's */
-    clb_run_close(&f.run);
+    clb_runner_close(&f.run);
     return ok;
 }

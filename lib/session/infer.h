@@ -2,7 +2,7 @@
 #ifndef CLB_SESSION_INFER_H
 #define CLB_SESSION_INFER_H
 
-#include "lib/session/run.h"
+#include "lib/session/runner.h"
 
 struct clb_infer_job {
     const int32_t *ids;  /* [batch][length] */

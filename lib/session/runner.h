@@ -1,7 +1,7 @@
-/* run.h - what a batch and a colibri_infer call have in common: memory that is planned, promised and reserved at
+/* runner.h - what a batch and a colibri_infer call have in common: memory that is planned, promised and reserved at
  * once, and passes put together row by row. */
-#ifndef CLB_SESSION_RUN_H
-#define CLB_SESSION_RUN_H
+#ifndef CLB_SESSION_RUNNER_H
+#define CLB_SESSION_RUNNER_H
 
 #include "lib/forward/forward.h"
 #include "lib/model/plan.h"
@@ -14,15 +14,14 @@ struct clb_carver {
 };
 void *clb_carve(struct clb_carver *c, uint64_t n, uint64_t bytes);
 
-struct clb_run_options {
+struct clb_runner_options {
     struct clb_acts_shape acts;
     uint32_t n_block;       /* of the KV pool */
-    uint32_t top_k;         /* experts per token; 0: the model's */
     uint64_t host_bytes;    /* that the owner will carve from `host` */
     bool profile;
 };
 
-struct clb_run {
+struct clb_runner {
     struct clb_model *model;
     struct clb_kv_pool *pool;
     struct clb_acts *acts;
@@ -39,10 +38,10 @@ struct clb_run {
 };
 
 /* Computes the plan and nothing else. */
-bool clb_run_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_options *o, struct clb_err *err);
+bool clb_runner_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_runner_options *o, struct clb_err *err);
 /* Plans, refuses what does not fit, then reserves everything. */
-bool clb_run_open(struct clb_run *r, struct clb_model *m, const struct clb_run_options *o, struct clb_err *err);
-void clb_run_close(struct clb_run *r); /* safe on a zeroed struct */
+bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb_runner_options *o, struct clb_err *err);
+void clb_runner_close(struct clb_runner *r); /* safe on a zeroed struct */
 
 /* CLB_USAGE when a layer cannot use that many experts per token. 0 is the model's own number. */
 bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *err);
@@ -53,13 +52,13 @@ void clb_kv_seq_rope(struct clb_kv_seq *s, const struct clb_weights *w, uint32_t
 
 /* -- one pass; the caller holds the model's turn from begin to the end of pass --------------------- */
 
-/* Empties the pass; returns the most rows it may have. */
-uint32_t clb_run_begin(struct clb_run *r);
+/* Empties the pass. */
+void clb_runner_begin(struct clb_runner *r);
 /* Appends n tokens behind the `kv->length` positions of a sequence; logits of the last or of all of them, or none. Blocks are
  * reserved. */
 enum clb_logits { CLB_LOGITS_NONE, CLB_LOGITS_LAST, CLB_LOGITS_ALL };
-void clb_run_add(struct clb_run *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n, enum clb_logits want);
+void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n, enum clb_logits want);
 /* Computes; logits [n_logit][vocab]. On success the lengths of the sequences are raised, on failure nothing has changed. */
-bool clb_run_pass(struct clb_run *r, float *logits, struct clb_err *err);
+bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err);
 
 #endif

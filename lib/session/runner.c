@@ -1,4 +1,4 @@
-#include "lib/session/run.h"
+#include "lib/session/runner.h"
 
 #include "lib/base/mem.h"
 
@@ -15,7 +15,7 @@ void *clb_carve(struct clb_carver *c, uint64_t n, uint64_t bytes)
     return p;
 }
 
-static void carve_pass(struct clb_run *r, struct clb_carver *c, const struct clb_acts_shape *s)
+static void carve_pass(struct clb_runner *r, struct clb_carver *c, const struct clb_acts_shape *s)
 {
     r->token = clb_carve(c, s->max_rows, sizeof *r->token);
     r->position = clb_carve(c, s->max_rows, sizeof *r->position);
@@ -24,9 +24,9 @@ static void carve_pass(struct clb_run *r, struct clb_carver *c, const struct clb
     r->seq = clb_carve(c, s->max_seqs, sizeof *r->seq);
 }
 
-static bool host_bytes(const struct clb_run_options *o, uint64_t *bytes, struct clb_err *err)
+static bool host_bytes(const struct clb_runner_options *o, uint64_t *bytes, struct clb_err *err)
 {
-    struct clb_run none = { 0 };
+    struct clb_runner none = { 0 };
     struct clb_carver c = { 0 };
 
     carve_pass(&none, &c, &o->acts);
@@ -35,14 +35,14 @@ static bool host_bytes(const struct clb_run_options *o, uint64_t *bytes, struct 
     return true;
 }
 
-bool clb_run_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_options *o, struct clb_err *err)
+bool clb_runner_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_runner_options *o, struct clb_err *err)
 {
     struct clb_run_shape s = { .acts = o->acts, .n_block = o->n_block };
 
     return host_bytes(o, &s.host_bytes, err) && clb_plan_run(p, m, &s, err);
 }
 
-static bool open_profile(struct clb_run *r, struct clb_err *err)
+static bool open_profile(struct clb_runner *r, struct clb_err *err)
 {
     const struct clb_arch *a = &r->model->reader.arch;
 
@@ -53,7 +53,7 @@ static bool open_profile(struct clb_run *r, struct clb_err *err)
     return r->profile->expert_rows != NULL;
 }
 
-static bool open_host(struct clb_run *r, const struct clb_run_options *o, struct clb_err *err)
+static bool open_host(struct clb_runner *r, const struct clb_runner_options *o, struct clb_err *err)
 {
     if (!host_bytes(o, &r->host_bytes, err))
         return false;
@@ -65,7 +65,7 @@ static bool open_host(struct clb_run *r, const struct clb_run_options *o, struct
     return true;
 }
 
-static bool open_acts(struct clb_run *r, struct clb_err *err)
+static bool open_acts(struct clb_runner *r, struct clb_err *err)
 {
     struct clb_model *m = r->model;
 
@@ -75,26 +75,26 @@ static bool open_acts(struct clb_run *r, struct clb_err *err)
     return ok;
 }
 
-bool clb_run_open(struct clb_run *r, struct clb_model *m, const struct clb_run_options *o, struct clb_err *err)
+bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb_runner_options *o, struct clb_err *err)
 {
     struct clb_memory_plan plan;
     struct clb_kv_shape kv;
 
-    *r = (struct clb_run){ .model = m, .shape = o->acts, .pass.top_k = o->top_k };
-    if (!clb_run_plan(&plan, m, o, err) || !clb_plan_check(&plan, err) ||
+    *r = (struct clb_runner){ .model = m, .shape = o->acts };
+    if (!clb_runner_plan(&plan, m, o, err) || !clb_plan_check(&plan, err) ||
         !clb_model_commit(m, clb_plan_run_bytes(&plan), err))
         return false;
     r->committed = clb_plan_run_bytes(&plan);
     clb_kv_shape_init(&kv, &m->reader.arch, o->acts.kv_dtype); /* the plan has seen that it fits */
     if (!open_host(r, o, err) || (o->profile && !open_profile(r, err)) || !open_acts(r, err) ||
         !clb_kv_pool_new(&r->pool, &kv, o->n_block, &m->ledger[CLB_POOL_ACTIVATIONS], err)) {
-        clb_run_close(r);
+        clb_runner_close(r);
         return false;
     }
     return true;
 }
 
-void clb_run_close(struct clb_run *r)
+void clb_runner_close(struct clb_runner *r)
 {
     struct clb_model *m = r->model;
 
@@ -113,7 +113,7 @@ void clb_run_close(struct clb_run *r)
         clb_free(r->profile->expert_rows);
     clb_free(r->profile);
     clb_model_release(m, r->committed);
-    *r = (struct clb_run){ 0 };
+    *r = (struct clb_runner){ 0 };
 }
 
 bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *err)
@@ -153,33 +153,19 @@ void clb_kv_seq_rope(struct clb_kv_seq *s, const struct clb_weights *w, uint32_t
     s->rope_scale = scale != 0 ? scale : 1;
 }
 
-static uint32_t most_experts_per_token(const struct clb_run *r)
+void clb_runner_begin(struct clb_runner *r)
 {
-    const struct clb_arch *a = &r->model->reader.arch;
-    uint32_t most = r->pass.top_k;
-
-    for (uint32_t l = 0; l < a->n_layer && r->pass.top_k == 0; l++)
-        if (clb_arch_is_moe(a, l) && clb_arch_layer_top_k(a, l) > most)
-            most = clb_arch_layer_top_k(a, l);
-    return most;
-}
-
-uint32_t clb_run_begin(struct clb_run *r)
-{
-    uint32_t most = clb_model_max_rows(r->model, most_experts_per_token(r));
-
     r->pass = (struct clb_pass){
         .token = r->token,
         .position = r->position,
         .sequence = r->sequence,
         .seq = r->seq,
         .logit_row = r->logit_row,
-        .top_k = r->pass.top_k,
+        .top_k = r->shape.top_k,
     };
-    return most < r->shape.max_rows ? most : r->shape.max_rows;
 }
 
-void clb_run_add(struct clb_run *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n, enum clb_logits want)
+void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n, enum clb_logits want)
 {
     struct clb_pass *p = &r->pass;
 
@@ -195,7 +181,7 @@ void clb_run_add(struct clb_run *r, struct clb_kv_seq *kv, const int32_t *token,
     r->seq[p->n_seq++] = kv;
 }
 
-bool clb_run_pass(struct clb_run *r, float *logits, struct clb_err *err)
+bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err)
 {
     struct clb_model *m = r->model;
     const struct clb_engine engine = {
@@ -206,9 +192,6 @@ bool clb_run_pass(struct clb_run *r, float *logits, struct clb_err *err)
         .block = m->block,
     };
 
-    if (most_experts_per_token(r) > clb_experts_max_get(m->experts))
-        return clb_fail(err, CLB_NO_SPACE, "the expert cache holds %u experts, but a token needs %u; allow more memory",
-                        clb_experts_max_get(m->experts), most_experts_per_token(r));
     if (!clb_forward(&engine, r->acts, &r->pass, logits, r->profile, err))
         return false;
     for (uint32_t i = 0; i < r->pass.n_row; i++)
