@@ -1,39 +1,48 @@
-/* verify.c - every byte of the file against its checksum. Bytes that no checksum covers must be
- * zero, so a change anywhere is found: prefix and header when the file is opened, blocks and gaps
- * here. */
+/* verify.c - every byte of the file against its checksum. Bytes that no checksum covers must be zero, so
+ * a change anywhere is found: prefix and header when the file is opened, blocks and gaps here. */
 #include "lib/format/reader.h"
+
+#include <pthread.h>
 
 #include "lib/base/crc.h"
 #include "lib/base/mem.h"
+#include "lib/base/pool.h"
 #include "lib/format/layout.h"
 
 enum { CHUNK = 1 << 20 };
 
 struct verify {
     const struct clb_reader *r;
-    uint8_t *buffer; /* CHUNK bytes; NULL when the file is in memory anyway */
+    const struct clb_extent *extent; /* [n] ascending */
+    uint32_t n;
+    uint64_t data_at;
+    uint8_t *buffer; /* CHUNK bytes per thread; NULL when the file is in memory anyway */
+    atomic_uint next;
+    pthread_mutex_t lock; /* of all below */
     clb_verify_fn *each;
     void *arg;
-    struct clb_err *err; /* holds the first failure */
-    bool ok;
+    struct clb_err *err; /* the failure that comes first in the file */
+    uint64_t err_at;     /* where that is; UINT64_MAX: none */
 };
 
 /* Reads explicitly, so that a file cut short meanwhile is an error and not a signal. */
-static const uint8_t *chunk(struct verify *v, uint64_t at, size_t n, struct clb_err *err)
+static const uint8_t *chunk(struct verify *v, uint8_t *buffer, uint64_t at, size_t n,
+                            struct clb_err *err)
 {
     if (!v->buffer)
         return v->r->data + at;
-    return clb_mapfile_read(&v->r->map, v->buffer, at, n, err) ? v->buffer : NULL;
+    return clb_mapfile_read(&v->r->map, buffer, at, n, err) ? buffer : NULL;
 }
 
-static bool same_crc(struct verify *v, const struct clb_extent *e, struct clb_err *err)
+static bool same_crc(struct verify *v, uint8_t *buffer, const struct clb_extent *e,
+                     struct clb_err *err)
 {
     char name[96];
     uint32_t crc = 0;
 
     for (uint64_t done = 0; done < e->size;) {
         size_t n = e->size - done < CHUNK ? (size_t)(e->size - done) : CHUNK;
-        const uint8_t *p = chunk(v, e->offset + done, n, err);
+        const uint8_t *p = chunk(v, buffer, e->offset + done, n, err);
         if (!p)
             return false;
         crc = clb_crc32(crc, p, n);
@@ -48,18 +57,19 @@ static bool same_crc(struct verify *v, const struct clb_extent *e, struct clb_er
     return clb_err_place(err, v->r->path, name, e->offset);
 }
 
-static bool all_zero(struct verify *v, uint64_t from, uint64_t to, struct clb_err *err)
+static bool all_zero(struct verify *v, uint8_t *buffer, uint64_t from, uint64_t to,
+                     struct clb_err *err)
 {
     for (uint64_t at = from; at < to;) {
         size_t n = to - at < CHUNK ? (size_t)(to - at) : CHUNK;
-        const uint8_t *p = chunk(v, at, n, err);
+        const uint8_t *p = chunk(v, buffer, at, n, err);
         if (!p)
             return false;
         for (size_t i = 0; i < n; i++)
             if (p[i]) {
                 clb_fail(err, CLB_BAD_INPUT,
-                         "%s: byte %llu between two blocks is %u, but must be zero", v->r->path,
-                         (unsigned long long)(at + i), p[i]);
+                         "%s: byte %llu lies between two blocks and is %u, but must be zero",
+                         v->r->path, (unsigned long long)(at + i), p[i]);
                 return clb_err_place(err, v->r->path, "padding", at + i);
             }
         at += n;
@@ -70,49 +80,69 @@ static bool all_zero(struct verify *v, uint64_t from, uint64_t to, struct clb_er
 static void report(struct verify *v, const char *what, uint64_t offset, uint64_t size, bool ok,
                    const struct clb_err *err)
 {
-    if (!ok && v->ok)
+    pthread_mutex_lock(&v->lock);
+    if (!ok && offset < v->err_at) {
         *v->err = *err;
-    v->ok = v->ok && ok;
+        v->err_at = offset;
+    }
     if (v->each)
         v->each(v->arg, what, offset, size, ok);
+    pthread_mutex_unlock(&v->lock);
 }
 
-static void verify_extents(struct verify *v, const struct clb_extent *e, size_t n)
+/* Item i is the gap before extent i, then the extent; the last item is the gap at the end. */
+static void verify_item(struct verify *v, uint8_t *buffer, uint32_t i)
 {
-    uint64_t end = (uint64_t)((const uint8_t *)v->r->json.p - v->r->data);
+    const struct clb_extent *e = &v->extent[i];
+    uint64_t gap = i ? e[-1].offset + e[-1].size : v->data_at;
+    uint64_t next = i < v->n ? e->offset : v->r->size;
+    struct clb_err err;
     char name[96];
 
-    /* The header was checked when it was opened, its padding of spaces included. */
-    end = (end + v->r->json.n + CLB_PAGE - 1) / CLB_PAGE * CLB_PAGE;
-    for (size_t i = 0; i <= n; i++) {
-        uint64_t next = i < n ? e[i].offset : v->r->size;
-        struct clb_err err;
+    if (gap < next && !all_zero(v, buffer, gap, next, &err))
+        report(v, "padding", gap, next - gap, false, &err);
+    if (i == v->n)
+        return;
+    bool ok = same_crc(v, buffer, e, &err);
+    report(v, clb_extent_name(v->r, e, name), e->offset, e->size, ok, &err);
+}
 
-        if (end < next && !all_zero(v, end, next, &err))
-            report(v, "padding", end, next - end, false, &err);
-        if (i == n)
-            break;
-        bool ok = same_crc(v, &e[i], &err);
-        report(v, clb_extent_name(v->r, &e[i], name), e[i].offset, e[i].size, ok, &err);
-        end = e[i].offset + e[i].size;
-    }
+static void verify_thread(void *arg, unsigned thread, unsigned n_thread)
+{
+    struct verify *v = arg;
+    uint32_t i;
+
+    (void)n_thread;
+    while (clb_take(&v->next, v->n + 1, &i))
+        verify_item(v, v->buffer ? v->buffer + (size_t)thread * CHUNK : NULL, i);
 }
 
 bool clb_reader_verify(const struct clb_reader *r, clb_verify_fn *each, void *arg,
                        struct clb_err *err)
 {
-    struct verify v = { .r = r, .each = each, .arg = arg, .err = err, .ok = true };
-    struct clb_extent *e;
+    struct verify v = { .r = r, .each = each, .arg = arg, .err = err, .err_at = UINT64_MAX };
+    unsigned n_thread = clb_pool_default_threads(NULL, 0);
+    struct clb_extent *extent = NULL;
+    struct clb_pool *pool = NULL;
     size_t n;
+    bool ok = false;
 
-    if (!clb_extents_new(r, &e, &n, err))
-        return false;
-    if (r->map.size && !(v.buffer = clb_new(CHUNK, 1, err))) {
-        clb_free(e);
-        return false;
-    }
-    verify_extents(&v, e, n);
+    pthread_mutex_init(&v.lock, NULL);
+    if (!clb_extents_new(r, &extent, &n, err) || !clb_pool_new(&pool, n_thread, err))
+        goto done;
+    if (r->map.size && !(v.buffer = clb_new(n_thread, CHUNK, err)))
+        goto done;
+    v.extent = extent;
+    v.n = (uint32_t)n;
+    /* The header was checked when it was opened, its padding of spaces included. */
+    memcpy(&v.data_at, r->data + 16, sizeof v.data_at);
+    v.data_at += CLB_PREFIX_BYTES;
+    clb_pool_run(pool, verify_thread, &v);
+    ok = v.err_at == UINT64_MAX;
+done:
+    clb_pool_free(pool);
     clb_free(v.buffer);
-    clb_free(e);
-    return v.ok;
+    clb_free(extent);
+    pthread_mutex_destroy(&v.lock);
+    return ok;
 }
