@@ -1,0 +1,172 @@
+/* engine_rig.h - a tiny model, a backend and sequences, without model and session layers: what tests of the forward
+ * pass share. Batches are driven by hand, so that every cut of the work can be tried. */
+#ifndef TEST_UNIT_ENGINE_RIG_H
+#define TEST_UNIT_ENGINE_RIG_H
+
+#include "test/check.h"
+#include "test/tiny_model.h"
+
+#include "lib/forward/forward.h"
+#include "lib/model/bind.h"
+
+enum { RIG_SEQS = 8, RIG_CONTEXT = 448 };
+
+struct rig {
+    struct tiny file; /* built here unless the options bring one */
+    struct clb_reader reader;
+    struct clb_weights w;
+    struct clb_experts *experts;
+    struct clb_ledger ledger;
+    struct clb_slab *slab;
+    struct clb_backend *be;
+    struct clb_acts *x;
+    struct clb_kv_pool *kv;
+    const uint8_t *block[64];
+    uint32_t table[RIG_SEQS][RIG_CONTEXT / CLB_KV_BLOCK];
+    struct clb_kv_seq seq[RIG_SEQS], *seqs[RIG_SEQS];
+    struct clb_engine engine;
+};
+
+struct rig_options {
+    struct tiny_options model;
+    const struct tiny *file; /* borrowed; NULL: build `model` */
+    enum clb_kv_dtype kv;
+    unsigned n_thread;
+    const char *level;
+    bool no_routing_cache;
+    uint64_t budget; /* of the expert store; 0: the mapping */
+    uint32_t max_rows; /* 0: the most that fits */
+};
+
+static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct clb_err *err)
+{
+    struct clb_backend_options bo = {
+        .n_thread = o->n_thread, .cpu_level = o->level, .no_routing_cache = o->no_routing_cache
+    };
+    struct clb_acts_shape shape = {
+        .max_rows = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
+        .max_logits = RIG_SEQS * RIG_CONTEXT,
+        .max_seqs = RIG_SEQS,
+        .max_context = RIG_CONTEXT,
+        .kv_dtype = o->kv,
+    };
+    struct clb_kv_shape kv;
+
+    if (!clb_slab_new(&g->slab, &(struct clb_slab_options){ 0 }, &g->ledger, err))
+        return false;
+    bo.slab = g->slab;
+    return clb_backend_cpu.open(&g->be, &bo, err) &&
+           clb_backend_cpu.acts_new(g->be, &g->x, &g->reader.arch, &shape, err) &&
+           clb_kv_shape_init(&kv, &g->reader.arch, o->kv) &&
+           clb_kv_pool_new(&g->kv, &kv, RIG_SEQS * RIG_CONTEXT / CLB_KV_BLOCK, NULL, err);
+}
+
+static inline void rig_close(struct rig *g)
+{
+    clb_kv_pool_free(g->kv);
+    if (g->be)
+        clb_backend_cpu.acts_free(g->be, g->x);
+    clb_backend_cpu.close(g->be);
+    clb_slab_free(g->slab);
+    clb_experts_free(g->experts);
+    clb_weights_done(&g->w);
+    clb_reader_close(&g->reader);
+    tiny_free(&g->file);
+}
+
+static inline bool rig_open(struct rig *g, const struct rig_options *o)
+{
+    const struct tiny *file = o->file ? o->file : &g->file;
+    struct clb_err err = { 0 };
+
+    *g = (struct rig){ 0 };
+    if (!o->file && !tiny_build(&g->file, &o->model))
+        return false;
+    if (!clb_reader_open_memory(&g->reader, file->bytes, file->n, &err) ||
+        !clb_weights_bind(&g->w, &g->reader, &err) ||
+        !clb_experts_new(&g->experts, &g->reader, o->budget, false, &g->ledger, &err) ||
+        !rig_memory(g, o, &err)) {
+        printf("# rig_open: %s\n", err.text);
+        rig_close(g);
+        return false;
+    }
+    g->engine = (struct clb_engine){
+        .op = &clb_backend_cpu, .be = g->be, .w = &g->w, .experts = g->experts, .block = g->block
+    };
+    for (int i = 0; i < RIG_SEQS; i++) {
+        g->seq[i] = (struct clb_kv_seq){
+            .pool = g->kv, .block = g->table[i], .n_block_max = RIG_CONTEXT / CLB_KV_BLOCK,
+            .rope_scale = g->reader.arch.rope_scale, .inv_freq = g->w.rope_inv_freq,
+        };
+        g->seqs[i] = &g->seq[i];
+    }
+    return true;
+}
+
+/* Runs sequences (each from position 0) side by side, `chunk` rows of each per pass; logits of every row: out[s] is
+ * [length][vocab]. */
+struct rig_batch {
+    uint32_t n_seq, chunk, top_k;
+    const int32_t *ids[RIG_SEQS];
+    uint32_t length[RIG_SEQS];
+    float *out[RIG_SEQS];
+    struct clb_profile *profile;
+};
+
+static inline bool rig_pass(struct rig *g, const struct rig_batch *b, uint32_t done[RIG_SEQS])
+{
+    static int32_t token[RIG_SEQS * RIG_CONTEXT];
+    static uint32_t position[RIG_SEQS * RIG_CONTEXT], sequence[RIG_SEQS * RIG_CONTEXT], row[RIG_SEQS * RIG_CONTEXT];
+    struct clb_pass p = {
+        .token = token, .position = position, .sequence = sequence, .seq = g->seqs, .n_seq = b->n_seq,
+        .logit_row = row, .top_k = b->top_k
+    };
+    size_t vocab = g->reader.arch.vocab_size;
+    struct clb_err err = { 0 };
+
+    for (uint32_t s = 0; s < b->n_seq; s++)
+        for (uint32_t i = done[s]; i < b->length[s] && i < done[s] + b->chunk; i++) {
+            token[p.n_row] = b->ids[s][i];
+            position[p.n_row] = i;
+            sequence[p.n_row] = s;
+            row[p.n_row] = p.n_row;
+            p.n_row++;
+            if (!clb_kv_seq_reserve(&g->seq[s], i + 1, &err))
+                printf("# %s\n", err.text);
+        }
+    p.n_logit = p.n_row;
+    float *logits = malloc((p.n_row + 1) * vocab * sizeof *logits); /* one row more: must stay as it is */
+    logits[p.n_row * vocab] = 12345;
+    bool ok = clb_forward(&g->engine, g->x, &p, logits, b->profile, &err);
+    if (!ok)
+        printf("# clb_forward: %s\n", err.text);
+    CHECK(logits[p.n_row * vocab] == 12345);
+    for (uint32_t r = 0; r < p.n_row; r++)
+        memcpy(b->out[sequence[r]] + position[r] * vocab, logits + r * vocab, vocab * sizeof *logits);
+    for (uint32_t s = 0; s < b->n_seq; s++)
+        done[s] = done[s] + b->chunk < b->length[s] ? done[s] + b->chunk : b->length[s];
+    free(logits);
+    return ok;
+}
+
+static inline bool rig_run(struct rig *g, const struct rig_batch *b)
+{
+    uint32_t done[RIG_SEQS] = { 0 }, most = 0;
+    bool ok = true;
+
+    for (uint32_t s = 0; s < b->n_seq; s++)
+        most = b->length[s] > most ? b->length[s] : most;
+    for (uint32_t i = 0; i < most && ok; i += b->chunk)
+        ok = rig_pass(g, b, done);
+    for (uint32_t s = 0; s < b->n_seq; s++)
+        clb_kv_seq_truncate(&g->seq[s], 0);
+    return ok;
+}
+
+static inline void rig_tokens(int32_t *ids, uint32_t n, uint32_t vocab, uint64_t seed)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = (int32_t)((tiny_random(seed, 77, i) + 1) * 0.5f * (float)vocab) % (int32_t)vocab;
+}
+
+#endif

@@ -1,0 +1,214 @@
+/* test_same_bits.c - logits are the same to the last bit, however the work is cut: threads, chunks of a prompt, company in
+ * the batch, instruction set, routing cache, size of the expert store. */
+#include "test/unit/engine_rig.h"
+
+#include <unistd.h>
+
+#include "kernels/kernels.h"
+
+enum { LENGTH = 270, VOCAB = 99 };
+
+static int32_t ids[LENGTH];
+
+/* Everything that the engine cuts differently: several query heads per KV head, a window, shared and dense
+ * parts, more rows than one piece holds. */
+static void arch(struct clb_arch *a)
+{
+    tiny_arch(a);
+    a->n_layer = 3;
+    a->n_head = 6;
+    a->value_dim = 24;
+    a->window[1] = 50;
+    a->shared_size = 40;
+    a->shared_gate = true;
+    a->dense_size = 72;
+    a->layer_experts[2] = 0;
+    a->qk_norm = CLB_QK_NORM_HEAD;
+    a->attn_softcap = 3;
+}
+
+static float *run(const struct rig_options *o, uint32_t chunk)
+{
+    struct rig g;
+    float *out = calloc((size_t)LENGTH * VOCAB, sizeof *out);
+
+    if (!rig_open(&g, o))
+        CHECK(!"open");
+    else
+        CHECK(rig_run(&g, &(struct rig_batch){
+            .n_seq = 1, .chunk = chunk, .ids = { ids }, .length = { LENGTH }, .out = { out } }));
+    rig_close(&g);
+    return out;
+}
+
+static bool same(const float *a, const float *b, size_t rows)
+{
+    return !memcmp(a, b, rows * VOCAB * sizeof *a);
+}
+
+static void differs(const char *what, unsigned n)
+{
+    printf("# %s %u: other bits\n", what, n);
+    CHECK(!"same bits");
+}
+
+/* The whole set for one way of storing weights and cache. */
+static void whole_set(enum clb_dtype type, enum clb_kv_dtype kv)
+{
+    static const uint32_t chunks[] = { 1, 7, 64, 200 };
+    struct clb_arch a;
+    struct tiny file;
+
+    arch(&a);
+    CHECK(tiny_build(&file, &(struct tiny_options){ .arch = &a, .seed = 9, .expert = type, .dense = type }));
+    struct rig_options o = { .file = &file, .kv = kv, .n_thread = 1, .level = "scalar" };
+    float *want = run(&o, LENGTH), *got;
+
+    CHECK(want[0] == want[0] && want[LENGTH * VOCAB - 1] != 0);
+    for (unsigned n = 2; n <= 5; n++) {
+        o.n_thread = n;
+        if (!same(got = run(&o, n == 3 ? 7 : LENGTH), want, LENGTH))
+            differs("threads", n);
+        free(got);
+    }
+    o.n_thread = 2;
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        if (!same(got = run(&o, chunks[i]), want, LENGTH))
+            differs("chunk", chunks[i]);
+        free(got);
+    }
+    for (int isa = CLB_ISA_AVX2; isa < CLB_ISA_COUNT; isa++) {
+        const char *why;
+        o.level = clb_isa_name((enum clb_isa)isa);
+        if (!clb_isa_available((enum clb_isa)isa, &why))
+            continue;
+        for (uint32_t chunk = 1; chunk <= LENGTH; chunk += LENGTH - 1) {
+            if (!same(got = run(&o, chunk), want, LENGTH))
+                differs(o.level, chunk);
+            free(got);
+        }
+    }
+    free(want);
+    tiny_free(&file);
+}
+
+static void f32_weights(void) { whole_set(CLB_F32, CLB_KV_F32); }
+static void fp16_weights(void) { whole_set(CLB_F16, CLB_KV_F16); }
+static void bf16_weights(void) { whole_set(CLB_BF16, CLB_KV_F16); }
+static void int8_weights(void) { whole_set(CLB_INT8, CLB_KV_F16); }
+static void int4_weights(void) { whole_set(CLB_INT4, CLB_KV_INT8); }
+static void mxfp4_weights(void) { whole_set(CLB_MXFP4, CLB_KV_INT8); }
+
+/* Eight sequences of mixed lengths side by side, and each alone. */
+static void batch_or_alone(void)
+{
+    static const uint32_t length[RIG_SEQS] = { 1, 270, 64, 65, 2, 128, 17, 200 };
+    struct clb_arch a;
+    struct rig g;
+    struct rig_batch b = { .n_seq = RIG_SEQS, .chunk = 50 };
+
+    arch(&a);
+    CHECK(rig_open(&g, &(struct rig_options){ .model = { .arch = &a, .seed = 2, .expert = CLB_INT8, .dense = CLB_INT8 },
+                                              .kv = CLB_KV_F16, .n_thread = 2 }));
+    for (uint32_t s = 0; s < RIG_SEQS; s++) {
+        b.ids[s] = ids + (LENGTH - length[s]) / 2;
+        b.length[s] = length[s];
+        b.out[s] = calloc((size_t)LENGTH * VOCAB, sizeof(float));
+    }
+    CHECK(rig_run(&g, &b));
+    for (uint32_t s = 0; s < RIG_SEQS; s++) {
+        float *alone = calloc((size_t)LENGTH * VOCAB, sizeof *alone);
+        CHECK(rig_run(&g, &(struct rig_batch){
+            .n_seq = 1, .chunk = LENGTH, .ids = { b.ids[s] }, .length = { length[s] }, .out = { alone } }));
+        if (!same(alone, b.out[s], length[s]))
+            differs("sequence", s);
+        free(alone);
+        free(b.out[s]);
+    }
+    rig_close(&g);
+}
+
+static void routing_cache(void)
+{
+    struct clb_arch a;
+
+    arch(&a);
+    struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8 }, .n_thread = 2 };
+    float *kept = run(&o, 1);
+    o.no_routing_cache = true;
+    float *rebuilt = run(&o, 1);
+    CHECK(same(kept, rebuilt, LENGTH));
+    free(kept);
+    free(rebuilt);
+}
+
+/* The same token at the same position twice: the second time the map of every layer serves again. */
+static void routing_is_reused(void)
+{
+    struct clb_arch a;
+    struct rig g;
+    float *out = calloc((size_t)LENGTH * VOCAB, sizeof *out);
+
+    arch(&a);
+    for (int off = 0; off < 2; off++) {
+        struct clb_profile f = { 0 };
+        struct rig_batch b = { .n_seq = 1, .chunk = LENGTH, .ids = { ids }, .length = { LENGTH }, .out = { out }, .profile = &f };
+
+        CHECK(rig_open(&g, &(struct rig_options){ .model = { .arch = &a }, .n_thread = 1, .no_routing_cache = off }));
+        CHECK(rig_run(&g, &b));
+        CHECK_EQ(f.routes_reused, 0);
+        CHECK(rig_run(&g, &b));
+        CHECK_EQ(f.routes_reused, off ? 0 : 2);
+        rig_close(&g);
+    }
+    free(out);
+}
+
+/* A store that holds three experts of eight: the stage runs in several calls, experts come and go. */
+static void small_expert_store(void)
+{
+    char path[] = "/tmp/test_same_bits.XXXXXX";
+    struct clb_arch a;
+    struct clb_err err;
+    struct rig g;
+    float *out = calloc((size_t)LENGTH * VOCAB, sizeof *out);
+
+    arch(&a);
+    struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8 }, .n_thread = 2 };
+    float *want = run(&o, 90);
+
+    /* explicit reads need a file */
+    CHECK(rig_open(&g, &o));
+    CHECK(tiny_save(&g.file, path));
+    clb_experts_free(g.experts);
+    clb_weights_done(&g.w);
+    clb_reader_close(&g.reader);
+    CHECK(clb_reader_open(&g.reader, path, &err) && clb_weights_bind(&g.w, &g.reader, &err));
+    CHECK(clb_experts_new(&g.experts, &g.reader, 3 * 12288, true, &g.ledger, &err));
+    CHECK_EQ(clb_experts_max_get(g.experts), 3);
+    g.engine.experts = g.experts;
+    for (int s = 0; s < RIG_SEQS; s++)
+        g.seq[s].inv_freq = g.w.rope_inv_freq;
+    CHECK(rig_run(&g, &(struct rig_batch){ .n_seq = 1, .chunk = 90, .ids = { ids }, .length = { LENGTH }, .out = { out } }));
+    CHECK(same(out, want, LENGTH));
+    rig_close(&g);
+    unlink(path);
+    free(want);
+    free(out);
+}
+
+int main(void)
+{
+    rig_tokens(ids, LENGTH, VOCAB, 1);
+    TEST(f32_weights);
+    TEST(fp16_weights);
+    TEST(bf16_weights);
+    TEST(int8_weights);
+    TEST(int4_weights);
+    TEST(mxfp4_weights);
+    TEST(batch_or_alone);
+    TEST(routing_cache);
+    TEST(routing_is_reused);
+    TEST(small_expert_store);
+    return test_result();
+}
