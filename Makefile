@@ -49,6 +49,7 @@ SHARED  := $(BUILD)/libcolibri.so.$(VERSION)
 LIB_OBJ := $(call obj,$(LIB_SRC))
 ifneq ($(ZLIB_A),)
 LIB_OBJ += $(BUILD)/zlib_crc32.o
+ZLIB_DEFS := $(foreach f,crc32_z crc32_combine64,-D$f=clb_z_$f)
 else
 LDLIBS  += -lz
 endif
@@ -86,9 +87,7 @@ $(BUILD)/%.c.o: %.c $(BUILD)/flags
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(DEFS) $(ALL_CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
 # zlib's crc32 under the prefix clb_z_, so that it never meets the zlib of an embedder.
-ifneq ($(ZLIB_A),)
-$(BUILD)/lib/base/crc.c.o: DEFS := -Dcrc32_z=clb_z_crc32_z
-endif
+$(BUILD)/lib/base/crc.c.o: DEFS := $(ZLIB_DEFS)
 $(BUILD)/zlib_crc32.o: $(ZLIB_A) $(BUILD)/flags
 	$(call say,OBJCOPY,crc32 of $<)
 	$(Q)$(AR) p $< "$$($(AR) t $< | grep -m1 '^crc32\.')" > $@.tmp
@@ -120,7 +119,8 @@ $(BUILD)/colibri.pc: lib/colibri.pc.in $(BUILD)/flags
 	    -e 's|@VERSION@|$(VERSION)|; s|@LIBS@|$(LDLIBS)|' $< > $@
 
 # Changes only when the flags do, so that other flags mean a full rebuild.
-FLAGS = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDLIBS) $(ZLIB_A) $(PREFIX) $(LIBDIR) $(INCLUDEDIR)
+FLAGS = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDLIBS) $(ZLIB_A) $(ZLIB_DEFS) \
+        $(PREFIX) $(LIBDIR) $(INCLUDEDIR)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@

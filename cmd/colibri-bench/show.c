@@ -31,6 +31,14 @@ static int decimals_for(double largest_ms)
     return largest_ms < 10 ? 3 : largest_ms < 100 ? 2 : largest_ms < 1000 ? 1 : 0;
 }
 
+static const char *human_rate(char out[static CLB_HUMAN], double per_second)
+{
+    if (per_second >= 1000)
+        return clb_human_count(out, (uint64_t)llrint(per_second));
+    snprintf(out, CLB_HUMAN, "%.*f", per_second < 10 ? 2 : per_second < 100 ? 1 : 0, per_second);
+    return out;
+}
+
 static void cell_rate(struct clb_table *t, double per_second)
 {
     if (per_second > 0)
@@ -101,17 +109,16 @@ static bool show_phase(const struct bench_phase *p, const struct bench_run *run,
                        const struct bench_result *r, FILE *f)
 {
     bool bars = isatty(fileno(f)) && clb_term_width(f) >= 96;
-    const char *each = p->steps > 1 ? "per step, " : "";
-    char human[CLB_HUMAN];
+    char rate[CLB_HUMAN];
 
     if (!p->tokens)
         return true;
     fprintf(f, "\n%c%s: %u tokens", p->name[0] - 'a' + 'A', p->name + 1, p->tokens / run->batch);
     if (run->batch > 1)
         fprintf(f, " x %u sequences", run->batch);
-    fprintf(f, ", %s tokens/s (%s%s, ± %.1f %%)\n\n",
-            clb_human_count(human, (uint64_t)llrint(bench_tokens_per_second(p))), each,
-            "median of runs", p->wall.spread * 100);
+    fprintf(f, ", %s tokens/s (± %.1f %% over %u runs)%s\n\n",
+            human_rate(rate, bench_tokens_per_second(p)), p->wall.spread * 100,
+            r->options->repeats, p->steps > 1 ? "; times are per step" : "");
     if (!stage_table(p, bars, f))
         return false;
     fputc('\n', f);
