@@ -1,9 +1,10 @@
-/* fill_avx2.c - the slots that AVX2 improves. */
-#include "kernels/kernels.h"
+/* fill_avx2.c - the slots that AVX2 improves: all of them. */
+#include "kernels/avx2/avx2.h"
 
 void clb_kernels_fill_avx2(struct clb_kernels *k)
 {
-    (void)k;
+    clb_fill_rows_avx2(k);
+    clb_fill_quantise_avx2(k);
 }
 
 void clb_kernels_fill_avxvnni(struct clb_kernels *k)

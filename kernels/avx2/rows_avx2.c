@@ -1,0 +1,15 @@
+/* rows_avx2.c - operations on one row of activations. */
+#include <math.h>
+
+#include "kernels/avx2/avx2.h"
+#include "kernels/avx2/vec.h"
+#include "lib/base/half.h"
+#include "lib/format/arch.h"
+
+#include "kernels/wide/math.inc"
+#include "kernels/wide/rows.inc"
+
+void clb_fill_rows_avx2(struct clb_kernels *k)
+{
+    fill_rows(k);
+}
