@@ -128,6 +128,11 @@ VEC_FN vf vf_from_i8(const int8_t *p)
     __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)p);
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
 }
+/* One vector of a step of a tile: 64-byte aligned; an f32 a lane. */
+VEC_FN void vf_from_f32_step(vf out[1], const uint8_t *p)
+{
+    out[0] = _mm256_load_ps((const float *)(const void *)p);
+}
 /* Pairs of 16-bit floats, one pair a lane: the first of each, then the second of each. */
 VEC_FN void vf_from_bf16_pairs(vf out[2], const uint8_t *p)
 {

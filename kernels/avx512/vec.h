@@ -123,6 +123,10 @@ VEC_FN vf vf_from_i8(const int8_t *p)
     __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x));
 }
+VEC_FN void vf_from_f32_step(vf out[1], const uint8_t *p)
+{
+    out[0] = _mm512_load_ps((const void *)p);
+}
 VEC_FN void vf_from_bf16_pairs(vf out[2], const uint8_t *p)
 {
     __m512i x = _mm512_load_si512((const void *)p);
