@@ -165,6 +165,38 @@ static void count_field(void *arg, const char *name, const char *value)
         CHECK_STR(value, "\"half\"");
 }
 
+/* The man page of the format explains every field (tests start in the root of the repository). */
+static void in_page(void *arg, const char *name, const char *value)
+{
+    const char *at = arg;
+    size_t n = strlen(name);
+    bool found = false;
+
+    (void)value;
+    while (!found && (at = strstr(at, name))) {
+        found = at[-1] == ' ' && (at[n] == ' ' || at[n] == '\n');
+        at += n;
+    }
+    if (!found) {
+        printf("# '%s' is not in man/colibri.bin.5\n", name);
+        test_bad = 1;
+    }
+}
+
+static void documented(void)
+{
+    static char page[1 << 16];
+    FILE *f = fopen("man/colibri.bin.5", "r");
+
+    CHECK(f != NULL);
+    if (!f)
+        return;
+    page[fread(page, 1, sizeof page - 1, f)] = 0;
+    fclose(f);
+    tiny_arch(&a);
+    clb_arch_fields(&a, in_page, page);
+}
+
 static void fields_walk(void)
 {
     int n[2] = { 0 };
@@ -243,6 +275,7 @@ int main(void)
     TEST(relations);
     TEST(unsupported);
     TEST(fields_walk);
+    TEST(documented);
     TEST(demanded);
     TEST(defaults);
     clb_text_free(&text);
