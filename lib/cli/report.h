@@ -2,6 +2,7 @@
 #ifndef CLB_CLI_REPORT_H
 #define CLB_CLI_REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -14,6 +15,8 @@ int clb_exit_status(int code);
 /* Flushes and closes stdout; on failure prints "NAME: cannot write to standard output: ..." and returns the status to exit with
  * (1; 4 when the disk is full), else `status`. Call as the last thing of main. EPIPE dies of SIGPIPE before that. */
 int clb_finish(const char *program, int status);
+/* Text from outside: invalid UTF-8 and control characters come out as '?'. */
+void clb_put_safe(FILE *f, const char *s);
 void clb_warn(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Human forms into a static-free buffer: "1.2 GB" (powers of 1000), "3.4 GB/s", "12.3 ms", "1m 20s", "3,456". Returns buf. */
@@ -31,6 +34,8 @@ int clb_text_columns(const char *s);
 /* Progress: one line on stderr, only on a terminal, after 1 s, at most 5 a second, erased by done and before messages.
  * "converting  [#####.....]  42 %  1.2 of 2.9 GB  310 MB/s  5 s left". total 0: unknown. Thread safe. */
 void clb_progress_start(const char *what, uint64_t total, bool quiet);
+/* The same for other things than bytes: "running  [##...] 42 %  12 of 30 prompts  3.2/s  5 s left". */
+void clb_progress_start_count(const char *what, uint64_t total, const char *unit, bool quiet);
 void clb_progress_at(uint64_t done);
 void clb_progress_done(void);
 

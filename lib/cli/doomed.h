@@ -1,0 +1,11 @@
+/* doomed.h - files that must not survive a signal: temporaries of outfile.c. */
+#ifndef CLB_CLI_DOOMED_H
+#define CLB_CLI_DOOMED_H
+
+/* SIGINT, SIGTERM and SIGHUP remove the path before the process dies of them (unless the signal was
+ * ignored when the first path came). The text must stay valid until it is spared. More than 8 at
+ * once are not remembered. */
+void clb_doom(const char *path);
+void clb_spare(const char *path); /* with the last one the previous actions are back */
+
+#endif
