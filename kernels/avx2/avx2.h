@@ -9,7 +9,6 @@ void clb_fill_rows_avx2(struct clb_kernels *k);
 void clb_fill_quantise_avx2(struct clb_kernels *k);
 void clb_fill_attn_avx2(struct clb_kernels *k);
 void clb_fill_matmul_float_avx2(struct clb_kernels *k);
-void clb_fill_matmul_int8_avx2(struct clb_kernels *k);
-void clb_fill_matmul_4bit_avx2(struct clb_kernels *k);
+void clb_fill_matmul_int_avx2(struct clb_kernels *k);
 
 #endif

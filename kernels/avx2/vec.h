@@ -114,13 +114,13 @@ VEC_FN vf vf_scale2(vf x, vf n)
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), shift));
 }
 
-VEC_FN vf vf_from_f16(const uint16_t *p)
+VEC_FN vf vf_from_f16(const void *p)
 {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 VEC_FN vf vf_from_bf16(const uint16_t *p)
 {
-    __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
 }
 VEC_FN vf vf_from_i8(const int8_t *p)

@@ -109,7 +109,7 @@ VEC_FN vf vf_scale2(vf x, vf n)
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), shift));
 }
 
-VEC_FN vf vf_from_f16(const uint16_t *p)
+VEC_FN vf vf_from_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }

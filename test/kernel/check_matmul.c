@@ -205,9 +205,12 @@ struct stream {
 static void read_stream(void *arg)
 {
     struct stream *s = arg;
-    for (size_t i = 0; i < s->n; i += 8)
+    for (size_t i = 0; i < s->n; i += 8) {
+        __builtin_prefetch(s->p + i + 256);
         for (size_t j = 0; j < 8; j++)
             s->sum[j] += s->p[i + j];
+        __asm__ volatile("" : : "r"(s) : "memory"); /* the sums count */
+    }
 }
 
 static void bench(const struct level *l)

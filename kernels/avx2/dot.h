@@ -1,0 +1,99 @@
+/* dot.h - integer products for AVX2: 8 rows by 4 inputs at a time.
+ *
+ * maddubs multiplies unsigned by signed bytes and saturates sums of pairs to 16 bits. With |w| as the
+ * unsigned operand and a carrying the sign of w a pair is at most 2 * 127 * 127 = 32258: exact, because
+ * neither weights nor activations are ever -128. kernels/avx512 has the same words for VNNI. */
+#ifndef CLB_KERNELS_AVX2_DOT_H
+#define CLB_KERNELS_AVX2_DOT_H
+
+#include "kernels/avx2/vec.h"
+#include "kernels/kernels.h"
+
+typedef __m256i vi;
+struct weights {
+    vi magnitude, value;
+};
+
+/* Four activations in every lane. */
+VEC_FN vi vi_four(const int8_t *a)
+{
+    int32_t four;
+    memcpy(&four, a, 4);
+    return _mm256_set1_epi32(four);
+}
+VEC_FN vf vf_from_i32(vi x)
+{
+    return _mm256_cvtepi32_ps(x);
+}
+
+VEC_FN vi dot_start(const struct clb_group_info *info)
+{
+    (void)info; /* values are signed here: no offset to take back */
+    return _mm256_setzero_si256();
+}
+VEC_FN struct weights int8_weights(const uint8_t *p)
+{
+    vi x = _mm256_load_si256((const __m256i *)(const void *)p);
+    x = _mm256_xor_si256(x, _mm256_set1_epi8((char)0x80));
+    return (struct weights){ _mm256_abs_epi8(x), x };
+}
+/* Keeps the compiler from collecting all products of a group before it adds any: there are only 16
+ * registers. */
+VEC_FN vi in_order(vi acc)
+{
+    __asm__("" : "+x"(acc));
+    return acc;
+}
+VEC_FN vi dot_add(vi acc, struct weights w, vi a)
+{
+    vi pairs = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(a, w.value));
+    return in_order(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+}
+/* For books of small values (mxfp4: 12): the 16 products of a 16-bit lane in a group of 32 inputs
+ * reach 16 * 12 * 127 = 24384, so their sum is widened once per group. */
+VEC_FN vi dot_add_small(vi acc, struct weights w, vi a)
+{
+    vi pairs = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(a, w.value));
+    return in_order(_mm256_add_epi16(acc, pairs));
+}
+VEC_FN vi dot_end(vi acc)
+{
+    return acc;
+}
+VEC_FN vi dot_end_small(vi acc)
+{
+    return _mm256_madd_epi16(acc, _mm256_set1_epi16(1));
+}
+
+/* 16 values, found by code. */
+struct book {
+    vi magnitude, value;
+};
+VEC_FN struct book book_load(const int8_t *values)
+{
+    vi v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
+    return (struct book){ _mm256_abs_epi8(v), v };
+}
+/* The low and the high nibbles of 32 bytes. */
+VEC_FN void book_weights(struct weights *low, struct weights *high, const struct book *b,
+                         const uint8_t *p)
+{
+    vi x = _mm256_load_si256((const __m256i *)(const void *)p), nibble = _mm256_set1_epi8(15);
+    vi l = _mm256_and_si256(x, nibble), h = _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble);
+    low->magnitude = _mm256_shuffle_epi8(b->magnitude, l);
+    low->value = _mm256_shuffle_epi8(b->value, l);
+    high->magnitude = _mm256_shuffle_epi8(b->magnitude, h);
+    high->value = _mm256_shuffle_epi8(b->value, h);
+}
+
+/* 2^(e-128) for 8 codes; e below 2 gives subnormal numbers: (e+1) 2^-128, larger than (e-1) << 23. */
+VEC_FN vf vf_from_e8m0(const uint8_t *p)
+{
+    vi e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    vi one = _mm256_set1_epi32(1);
+    vi normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
+    vi tiny = _mm256_slli_epi32(_mm256_add_epi32(e, one), 21);
+    return _mm256_castsi256_ps(_mm256_max_epi32(normal, tiny));
+}
+
+#endif
