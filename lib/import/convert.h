@@ -28,9 +28,14 @@ struct clb_convert_options {
 
 struct clb_conversion;
 
+/* *out is set (and must be freed) even on failure, so that the problems can be shown; NULL only
+ * without memory. What the options point to must outlive it. */
 bool clb_convert_plan(struct clb_conversion **out, const struct clb_convert_options *o,
                       struct clb_err *err);
 void clb_convert_free(struct clb_conversion *c);
+/* After a failed plan: one line per problem when there are several ("" otherwise: the error says
+ * it). */
+const char *clb_convert_problems(const struct clb_conversion *c);
 uint64_t clb_convert_size(const struct clb_conversion *c); /* exact bytes of the output */
 uint64_t
 clb_convert_work(const struct clb_conversion *c); /* bytes that will be read (for progress) */

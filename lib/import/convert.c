@@ -1,0 +1,210 @@
+#include "lib/import/convert.h"
+
+#include <stdio.h>
+
+#include "lib/base/mem.h"
+#include "lib/import/convert_impl.h"
+#include "lib/import/hf_tokenizer.h"
+
+/* The stored type of a tensor as a type of the file. */
+static enum clb_dtype as_stored(const struct clb_ckpt_tensor *t)
+{
+    return t->t->dtype == CLB_ST_F32 ? CLB_F32 : t->t->dtype == CLB_ST_BF16 ? CLB_BF16 : CLB_F16;
+}
+
+/* The one type that holds all of them without loss. */
+static enum clb_dtype common(enum clb_dtype a, enum clb_dtype b)
+{
+    return a == b || b == CLB_DTYPE_COUNT ? a : a == CLB_DTYPE_COUNT ? b : CLB_F32;
+}
+
+static void choose_dtypes(struct clb_conversion *c)
+{
+    enum clb_dtype experts = CLB_DTYPE_COUNT, dense = CLB_DTYPE_COUNT;
+    struct clb_tensor_spec s;
+
+    for (uint32_t i = 0; i < c->bind.n_expert_part; i++)
+        experts = common(experts, as_stored(c->bind.expert[i]));
+    for (uint32_t i = 0; clb_arch_tensor(&c->arch, i, &s); i++) {
+        if (s.form == CLB_FORM_MATRIX)
+            dense = common(dense, as_stored(c->bind.dense[i]));
+        if (s.role == CLB_EMBED)
+            c->embed_dtype = as_stored(c->bind.dense[i]);
+    }
+    c->expert_dtype = c->o.source_dtype ? experts : c->o.dtype;
+    c->dense_dtype = c->o.dense_dtype_set     ? c->o.dense_dtype
+                     : c->o.source_dtype      ? dense
+                     : c->o.dtype == CLB_INT4 ? CLB_INT8
+                                              : c->o.dtype;
+}
+
+static bool list_sources(struct clb_conversion *c, struct clb_err *err)
+{
+    c->sources = clb_new(CLB_CKPT_TEXTS + c->ckpt.n_shard, sizeof *c->sources, err);
+    if (!c->sources)
+        return false;
+    for (int i = 0; i < CLB_CKPT_TEXTS; i++)
+        if (c->ckpt.text[i].path) {
+            struct clb_source_file *s = &c->sources[c->n_sources++];
+
+            s->file = (char *)(uintptr_t)clb_ckpt_text_name[i];
+            s->size = c->ckpt.text[i].size;
+        }
+    c->n_texts = c->n_sources;
+    for (uint32_t i = 0; i < c->ckpt.n_shard; i++) {
+        struct clb_source_file *s = &c->sources[c->n_sources++];
+
+        s->file = c->ckpt.shard_name[i];
+        s->size = c->ckpt.shard[i].map.size;
+    }
+    return true;
+}
+
+static bool list_ignored(struct clb_conversion *c, struct clb_err *err)
+{
+    c->ignored = clb_new(c->o.n_ignore, sizeof *c->ignored, err);
+    if (!c->ignored)
+        return false;
+    for (uint32_t i = 0; i < c->o.n_ignore; i++)
+        c->ignored[c->n_ignored++] = c->o.ignore_key[i];
+    return true;
+}
+
+static bool read_tokenizer(struct clb_conversion *c, struct clb_err *err)
+{
+    const struct clb_mapfile *m = &c->ckpt.text[CLB_CKPT_TOKENIZER];
+
+    if (!clb_read_chat_template(&c->chat_template, &c->ckpt, err))
+        return false;
+    if (m->path)
+        return clb_hf_tokenizer_compile(&c->tables, (const char *)m->data, m->size, m->path,
+                                        c->arch.vocab_size, err);
+    clb_note(&c->notes, "no tokenizer.json: the model takes and gives token ids only");
+    return true;
+}
+
+static bool make_plan(struct clb_conversion *c, struct clb_err *err)
+{
+    static const char *const scales[] = { "row", "expert", "tensor" };
+    struct clb_plan_options p = {
+        .arch = &c->arch,
+        .generation = &c->generation,
+        .converter = c->o.command,
+        .expert_dtype = c->expert_dtype,
+        .dense_dtype = c->dense_dtype,
+        .embed_dtype = c->embed_dtype,
+        .sources = c->sources,
+        .n_sources = c->n_sources,
+        .ignored_keys = c->ignored,
+        .n_ignored = c->n_ignored,
+        .scale = scales[c->o.scale],
+    };
+    uint32_t n = 0;
+
+    if (c->tables.n) {
+        p.section[n].name = "tokenizer.source";
+        p.section[n++].size = c->ckpt.text[CLB_CKPT_TOKENIZER].size;
+        p.section[n].name = "tokenizer.tables";
+        p.section[n++].size = c->tables.n;
+    }
+    if (c->chat_template.n) {
+        p.section[n].name = "chat_template";
+        p.section[n++].size = c->chat_template.n;
+    }
+    return clb_plan_new(&c->plan, &p, err);
+}
+
+static bool read_config(struct clb_conversion *c, struct clb_err *err)
+{
+    const struct clb_mapfile *m = &c->ckpt.text[CLB_CKPT_CONFIG];
+    struct clb_family_options o = {
+        .ignore = c->o.ignore_key,
+        .n_ignore = c->o.n_ignore,
+        .router_clip = c->o.clip_gate_softmax,
+    };
+
+    return clb_settings_read(&c->config, (const char *)m->data, m->size, m->path, err) &&
+           clb_family_read(&c->family, &c->arch, c->inv_freq, &c->config, &o, &c->problems,
+                           &c->notes, err) &&
+           clb_read_generation(&c->generation, &c->ckpt, &c->config, err);
+}
+
+static bool plan(struct clb_conversion *c, struct clb_err *err)
+{
+    if (!clb_checkpoint_open(&c->ckpt, c->o.source_dir, err) || !read_config(c, err) ||
+        !clb_checkpoint_open_shards(&c->ckpt, &c->notes, err) ||
+        !clb_bind(&c->bind, c->family, &c->arch, &c->ckpt, &c->problems, &c->notes, err) ||
+        !read_tokenizer(c, err) || !list_sources(c, err) || !list_ignored(c, err))
+        return false;
+    choose_dtypes(c);
+    clb_nearest_init(&c->nearest, clb_book_int4);
+    if (!make_plan(c, err))
+        return false;
+    return !c->notes.failed || clb_fail_nomem(err, c->notes.n);
+}
+
+bool clb_convert_plan(struct clb_conversion **out, const struct clb_convert_options *o,
+                      struct clb_err *err)
+{
+    struct clb_conversion *c = *out = clb_new(1, sizeof *c, err);
+
+    if (!c)
+        return false;
+    c->o = *o;
+    return plan(c, err);
+}
+
+void clb_convert_free(struct clb_conversion *c)
+{
+    if (!c)
+        return;
+    clb_plan_free(c->plan);
+    clb_bind_free(&c->bind);
+    clb_settings_free(&c->config);
+    clb_checkpoint_close(&c->ckpt);
+    clb_text_free(&c->tables);
+    clb_text_free(&c->chat_template);
+    clb_text_free(&c->notes);
+    clb_problems_free(&c->problems);
+    clb_free(c->sources);
+    clb_free(c->ignored);
+    clb_free(c->dense_loss);
+    clb_free(c->expert_loss);
+    clb_free(c);
+}
+
+const char *clb_convert_problems(const struct clb_conversion *c)
+{
+    const char *ours = c ? c->problems.text.p : NULL;
+
+    if (ours && *ours)
+        return ours;
+    return c && c->ckpt.problems.text.p ? c->ckpt.problems.text.p : "";
+}
+
+const char *clb_convert_notes(const struct clb_conversion *c)
+{
+    return c->notes.p ? c->notes.p : "";
+}
+
+uint64_t clb_convert_size(const struct clb_conversion *c)
+{
+    return clb_plan_file_size(c->plan);
+}
+
+uint64_t clb_convert_work(const struct clb_conversion *c)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < c->ckpt.n_tensor; i++)
+        n += c->ckpt.tensor[i].t->end - c->ckpt.tensor[i].t->begin;
+    if (c->o.scale != CLB_SCALE_ROW && c->expert_dtype == CLB_INT8)
+        for (uint32_t i = 0; i < c->bind.n_expert_part; i++)
+            n += c->bind.expert[i]->t->end - c->bind.expert[i]->t->begin;
+    return n;
+}
+
+bool clb_convert_is_source(const struct clb_conversion *c, const char *path)
+{
+    return clb_checkpoint_has(&c->ckpt, path);
+}

@@ -1,0 +1,44 @@
+/* convert_impl.h - a conversion between its steps: plan (convert.c), run (convert_run.c), report
+ * (convert_report.c). Nobody else includes this. */
+#ifndef CLB_IMPORT_CONVERT_IMPL_H
+#define CLB_IMPORT_CONVERT_IMPL_H
+
+#include "lib/format/writer.h"
+#include "lib/import/bind.h"
+#include "lib/import/checkpoint.h"
+#include "lib/import/convert.h"
+#include "lib/import/family.h"
+#include "lib/import/quantise.h"
+
+struct clb_conversion {
+    struct clb_convert_options o; /* what it points to is borrowed */
+    struct clb_checkpoint ckpt;
+    struct clb_settings config;
+    const struct clb_family *family;
+    struct clb_arch arch;
+    float inv_freq[CLB_MAX_ROPE / 2];
+    struct clb_generation generation;
+    struct clb_binding bind;
+    enum clb_dtype expert_dtype, dense_dtype, embed_dtype;
+    struct clb_text tables, chat_template; /* sections; n 0: there is none */
+    struct clb_text notes;
+    struct clb_problems problems;
+    struct clb_source_file *sources; /* [n_sources] owned array, names borrowed from ckpt */
+    uint32_t n_sources, n_texts;     /* the texts come first, then the shards */
+    const char **ignored;            /* [n_ignored] owned array: config keys that were accepted */
+    uint32_t n_ignored;
+    struct clb_write_plan *plan;
+    struct clb_nearest nearest; /* for int4 */
+
+    /* filled by run */
+    struct clb_loss *dense_loss;  /* [bind.n_dense] */
+    struct clb_loss *expert_loss; /* [bind.n_expert_part], in the order of bind.expert */
+};
+
+/* publish.c: what the publisher says about generation and chats. */
+bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *c,
+                         struct clb_settings *config, struct clb_err *err);
+bool clb_read_chat_template(struct clb_text *out, const struct clb_checkpoint *c,
+                            struct clb_err *err);
+
+#endif

@@ -1,0 +1,79 @@
+/* convert_io.h - streams of a conversion: tensors of the checkpoint read piece by piece and
+ * checked, blocks of the output written piece by piece, both checksummed on the way. */
+#ifndef CLB_IMPORT_CONVERT_IO_H
+#define CLB_IMPORT_CONVERT_IO_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/base/err.h"
+#include "lib/import/checkpoint.h"
+#include "lib/import/quantise.h"
+
+struct clb_arch;
+
+/* Shared by all threads. */
+struct clb_convert_io {
+    int fd; /* the output */
+    void (*progress)(uint64_t done);
+    _Atomic uint64_t done; /* bytes read */
+};
+
+/* What one thread works with; sized for the widest matrix of the model. */
+struct clb_worker {
+    uint8_t *in, *out;
+    size_t in_bytes, out_bytes;
+    float *rows;  /* [16][stride of the widest] */
+    float *scale; /* [rows of the tallest, padded] */
+    uint32_t failed_job;
+    struct clb_err err; /* of failed_job */
+};
+bool clb_worker_init(struct clb_worker *w, const struct clb_arch *a, struct clb_err *err);
+void clb_worker_done(struct clb_worker *w); /* safe on a zeroed struct */
+
+/* A tensor of the checkpoint, read from start to end. */
+struct clb_source {
+    struct clb_convert_io *io;
+    const struct clb_mapfile *file;
+    const struct clb_st_tensor *t;
+    uint64_t at;  /* next byte of the file */
+    uint32_t crc; /* of what was read */
+};
+void clb_source_open(struct clb_source *s, struct clb_convert_io *io,
+                     const struct clb_checkpoint *c, const struct clb_ckpt_tensor *t);
+
+/* A block of the output, written from start to end. */
+struct clb_block {
+    struct clb_convert_io *io;
+    uint64_t at; /* next byte of the file */
+    uint32_t crc;
+};
+bool clb_block_write(struct clb_block *b, const void *bytes, size_t n, struct clb_err *err);
+bool clb_block_pad(struct clb_block *b, uint64_t until, struct clb_err *err); /* with zeros */
+void clb_block_flush(const struct clb_block *b, uint64_t from); /* let the disk begin: [from, at) */
+
+/* What a matrix becomes. */
+struct clb_target {
+    enum clb_dtype dtype;
+    uint32_t rows, cols;
+    uint64_t scale_at; /* in the file; int8 only */
+    bool shared;       /* int8: all rows have `scale` */
+    float scale;
+    const struct clb_nearest *nearest;
+};
+/* Every element is checked: NaN, infinity, or a value that the type cannot hold fails with file,
+ * byte, tensor, row and column. */
+bool clb_pack_matrix(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
+                     const struct clb_target *to, struct clb_loss *loss, struct clb_err *err);
+/* A vector as f32; rows as they are stored. */
+bool clb_copy_vector(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
+                     struct clb_loss *loss, struct clb_err *err);
+bool clb_copy_rows(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
+                   struct clb_loss *loss, struct clb_err *err);
+/* The largest magnitude (elements that are not finite are left to clb_pack_matrix). */
+bool clb_measure(struct clb_worker *w, struct clb_source *in, float *most, struct clb_err *err);
+/* For the checksum only. */
+bool clb_read_through(struct clb_worker *w, struct clb_source *in, struct clb_err *err);
+
+#endif

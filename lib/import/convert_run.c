@@ -1,0 +1,369 @@
+/* convert_run.c - the pass over the weights. Jobs (a dense tensor, an expert, a tensor that is only
+ * checksummed) are taken by threads as they become free; each reads its source piece by piece with
+ * explicit reads, packs it and writes its block with pwrite. What a thread holds is a few pieces,
+ * whatever the model. */
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/crc.h"
+#include "lib/base/mem.h"
+#include "lib/base/pool.h"
+#include "lib/import/convert_impl.h"
+#include "lib/import/convert_io.h"
+
+struct run {
+    struct clb_conversion *c;
+    struct clb_convert_io io;
+    struct clb_worker *worker; /* [n_thread] */
+    uint32_t *crc;             /* [n_tensor of the checkpoint] of the stored bytes */
+    uint32_t *base;            /* [n_shard] where the tensors of a shard start in crc */
+    float *most;               /* [n_expert_part] largest magnitudes; only when scales are shared */
+    const struct clb_ckpt_tensor **rest; /* [n_rest] tensors that nothing uses */
+    uint32_t n_rest;
+    struct {
+        uint32_t layer, expert;
+    } * expert; /* [n_expert] jobs in file order */
+    uint32_t n_expert;
+    bool measuring; /* the pass before: largest magnitudes */
+    atomic_uint next;
+    atomic_uint failed; /* the lowest job that failed; UINT32_MAX: none */
+};
+
+static uint32_t *crc_of(const struct run *r, const struct clb_ckpt_tensor *t)
+{
+    return &r->crc[r->base[t->shard] + (uint32_t)(t->t - r->c->ckpt.shard[t->shard].tensor)];
+}
+
+/* -- dense tensors --------------------------------------------------------------------------- */
+
+static bool write_inv_freq(struct run *r, struct clb_block *out, struct clb_loss *loss,
+                           struct clb_err *err)
+{
+    size_t n = r->c->arch.rope_dim / 2;
+
+    loss->values = n;
+    return clb_block_write(out, r->c->inv_freq, n * sizeof(float), err);
+}
+
+static bool convert_dense(struct run *r, struct clb_worker *w, uint32_t i, struct clb_err *err)
+{
+    struct clb_conversion *c = r->c;
+    const struct clb_tensor *t = clb_plan_tensor(c->plan, i);
+    const struct clb_ckpt_tensor *from = c->bind.dense[i];
+    struct clb_block out = { .io = &r->io, .at = t->offset };
+    struct clb_loss *loss = &c->dense_loss[i];
+    struct clb_source in = { 0 };
+    bool ok;
+
+    if (!from) {
+        ok = write_inv_freq(r, &out, loss, err);
+    } else {
+        clb_source_open(&in, &r->io, &c->ckpt, from);
+        ok = t->spec.form == CLB_FORM_ROWS ? clb_copy_rows(w, &in, &out, loss, err)
+             : t->spec.form == CLB_FORM_VECTOR
+                 ? clb_copy_vector(w, &in, &out, loss, err)
+                 : clb_pack_matrix(w, &in, &out,
+                                   &(struct clb_target){ .dtype = t->dtype,
+                                                         .rows = t->spec.rows,
+                                                         .cols = t->spec.cols,
+                                                         .scale_at = t->scale_offset,
+                                                         .nearest = &c->nearest },
+                                   loss, err);
+    }
+    ok = ok && clb_block_pad(&out, t->offset + t->size, err);
+    if (!ok)
+        return false;
+    /* A tied output reads the embedding once more; its checksum is the embedding's business. */
+    if (from && !(t->spec.role == CLB_OUTPUT && c->arch.tied_embeddings))
+        *crc_of(r, from) = in.crc;
+    clb_plan_tensor_crc(c->plan, i, out.crc);
+    clb_block_flush(&out, t->offset);
+    return true;
+}
+
+/* -- experts --------------------------------------------------------------------------------- */
+
+/* The scale that the expert shares, 0: every row has its own. */
+static float shared_scale(const struct run *r, uint32_t layer, uint32_t expert, enum clb_part part)
+{
+    const struct clb_conversion *c = r->c;
+    uint32_t first = c->bind.first[layer] + (uint32_t)part;
+    float most = 0;
+
+    if (!r->most)
+        return 0;
+    if (c->o.scale == CLB_SCALE_EXPERT)
+        return clb_int8_scale(r->most[first + expert * CLB_PARTS]);
+    for (uint32_t e = 0; e < c->arch.layer_experts[layer]; e++) {
+        float m = r->most[first + e * CLB_PARTS];
+
+        most = most > m ? most : m;
+    }
+    return clb_int8_scale(most);
+}
+
+static bool convert_expert(struct run *r, struct clb_worker *w, uint32_t layer, uint32_t expert,
+                           struct clb_err *err)
+{
+    struct clb_conversion *c = r->c;
+    const struct clb_expert_layer *x = clb_plan_experts(c->plan, layer);
+    uint64_t at = x->offset[expert];
+    struct clb_block out = { .io = &r->io, .at = at };
+
+    for (int p = 0; p < CLB_PARTS; p++) {
+        const struct clb_expert_part *part = &x->part[p];
+        const struct clb_ckpt_tensor *from =
+            clb_bound_expert(&c->bind, layer, expert, (enum clb_part)p);
+        struct clb_loss *loss =
+            &c->expert_loss[c->bind.first[layer] + expert * CLB_PARTS + (uint32_t)p];
+        struct clb_target to = { .dtype = part->dtype,
+                                 .rows = part->rows,
+                                 .cols = part->cols,
+                                 .scale_at = part->scale_at ? at + part->scale_at : 0,
+                                 .nearest = &c->nearest,
+                                 .shared = r->most != NULL,
+                                 .scale = shared_scale(r, layer, expert, (enum clb_part)p) };
+        struct clb_source in;
+
+        clb_source_open(&in, &r->io, &c->ckpt, from);
+        if (!clb_block_pad(&out, at + part->at, err) ||
+            !clb_pack_matrix(w, &in, &out, &to, loss, err))
+            return false;
+        *crc_of(r, from) = in.crc;
+    }
+    if (!clb_block_pad(&out, at + x->size[expert], err))
+        return false;
+    clb_plan_expert_crc(c->plan, layer, expert, out.crc);
+    clb_block_flush(&out, at);
+    return true;
+}
+
+static bool measure_expert(struct run *r, struct clb_worker *w, uint32_t layer, uint32_t expert,
+                           struct clb_err *err)
+{
+    for (int p = 0; p < CLB_PARTS; p++) {
+        uint32_t at = r->c->bind.first[layer] + expert * CLB_PARTS + (uint32_t)p;
+        struct clb_source in;
+
+        clb_source_open(&in, &r->io, &r->c->ckpt, r->c->bind.expert[at]);
+        if (!clb_measure(w, &in, &r->most[at], err))
+            return false;
+    }
+    return true;
+}
+
+/* -- jobs ------------------------------------------------------------------------------------ */
+
+static uint32_t n_jobs(const struct run *r)
+{
+    return r->measuring ? r->n_expert : r->c->bind.n_dense + r->n_expert + r->n_rest;
+}
+
+static bool do_job(struct run *r, struct clb_worker *w, uint32_t job, struct clb_err *err)
+{
+    uint32_t n_dense = r->measuring ? 0 : r->c->bind.n_dense;
+    struct clb_source in;
+
+    if (job < n_dense)
+        return convert_dense(r, w, job, err);
+    job -= n_dense;
+    if (job < r->n_expert)
+        return (r->measuring ? measure_expert : convert_expert)(r, w, r->expert[job].layer,
+                                                                r->expert[job].expert, err);
+    job -= r->n_expert;
+    clb_source_open(&in, &r->io, &r->c->ckpt, r->rest[job]);
+    if (!clb_read_through(w, &in, err))
+        return false;
+    *crc_of(r, r->rest[job]) = in.crc;
+    return true;
+}
+
+/* Jobs are taken in order, so every job below a failed one was taken too and is finished: the
+ * failure that is reported is the first one in file order, whatever the threads did. */
+static void work(void *arg, unsigned thread, unsigned n_thread)
+{
+    struct run *r = arg;
+    struct clb_worker *w = &r->worker[thread];
+    uint32_t job, n = n_jobs(r);
+
+    (void)n_thread;
+    while (clb_take(&r->next, n, &job) && job < atomic_load(&r->failed)) {
+        struct clb_err err = { 0 };
+        unsigned lowest = atomic_load(&r->failed);
+
+        if (do_job(r, w, job, &err))
+            continue;
+        w->failed_job = job;
+        w->err = err;
+        while (job < lowest && !atomic_compare_exchange_weak(&r->failed, &lowest, job))
+            ;
+        return; /* later jobs are of no interest any more */
+    }
+}
+
+static bool run_jobs(struct run *r, struct clb_pool *pool, struct clb_err *err)
+{
+    atomic_store(&r->next, 0);
+    atomic_store(&r->failed, UINT32_MAX);
+    clb_pool_run(pool, work, r);
+
+    uint32_t job = atomic_load(&r->failed);
+    for (unsigned t = 0; t < clb_pool_threads(pool) && job != UINT32_MAX; t++)
+        if (r->worker[t].failed_job == job) {
+            *err = r->worker[t].err;
+            return false;
+        }
+    return true;
+}
+
+/* -- before and after ------------------------------------------------------------------------ */
+
+static bool list_jobs(struct run *r, struct clb_err *err)
+{
+    const struct clb_conversion *c = r->c;
+    const struct clb_checkpoint *k = &c->ckpt;
+    uint32_t n = c->bind.n_expert_part / CLB_PARTS;
+    uint8_t *used = clb_new(k->n_tensor, 1, err);
+
+    r->expert = clb_new(n, sizeof *r->expert, err);
+    r->rest = clb_new(k->n_tensor, sizeof *r->rest, err);
+    if (!used || !r->expert || !r->rest) {
+        clb_free(used);
+        return false;
+    }
+    for (uint32_t l = 0; l < c->arch.n_layer; l++)
+        for (uint32_t e = 0; e < c->arch.layer_experts[l]; e++, r->n_expert++) {
+            r->expert[r->n_expert].layer = l;
+            r->expert[r->n_expert].expert = e;
+        }
+    for (uint32_t i = 0; i < c->bind.n_expert_part; i++)
+        used[c->bind.expert[i] - k->tensor] = 1;
+    for (uint32_t i = 0; i < c->bind.n_dense; i++)
+        if (c->bind.dense[i])
+            used[c->bind.dense[i] - k->tensor] = 1;
+    for (uint32_t i = 0; i < k->n_tensor; i++)
+        if (!used[i])
+            r->rest[r->n_rest++] = &k->tensor[i];
+    clb_free(used);
+    return true;
+}
+
+static bool make_room(struct run *r, unsigned n_thread, struct clb_err *err)
+{
+    struct clb_conversion *c = r->c;
+    uint32_t at = 0;
+
+    c->dense_loss = clb_new(c->bind.n_dense, sizeof *c->dense_loss, err);
+    c->expert_loss = clb_new(c->bind.n_expert_part, sizeof *c->expert_loss, err);
+    r->crc = clb_new(c->ckpt.n_tensor, sizeof *r->crc, err);
+    r->base = clb_new(c->ckpt.n_shard, sizeof *r->base, err);
+    r->worker = clb_new(n_thread, sizeof *r->worker, err);
+    if (!c->dense_loss || !c->expert_loss || !r->crc || !r->base || !r->worker)
+        return false;
+    for (uint32_t i = 0; i < c->ckpt.n_shard; at += c->ckpt.shard[i++].n_tensor)
+        r->base[i] = at;
+    if (c->o.scale != CLB_SCALE_ROW && c->expert_dtype == CLB_INT8 &&
+        !(r->most = clb_new(c->bind.n_expert_part, sizeof *r->most, err)))
+        return false;
+    for (unsigned t = 0; t < n_thread; t++)
+        if (!clb_worker_init(&r->worker[t], &c->arch, err))
+            return false;
+    return list_jobs(r, err);
+}
+
+/* The checksum of a shard: its header, then its tensors, which follow each other without a gap. */
+static uint32_t shard_crc(const struct run *r, uint32_t shard)
+{
+    const struct clb_safetensors *s = &r->c->ckpt.shard[shard];
+    uint32_t crc = clb_crc32(0, s->map.data, s->data_at);
+
+    for (uint32_t i = 0; i < s->n_tensor; i++) {
+        const struct clb_st_tensor *t = s->order[i];
+
+        crc = clb_crc32_combine(crc, r->crc[r->base[shard] + (uint32_t)(t - s->tensor)],
+                                t->end - t->begin);
+    }
+    return crc;
+}
+
+static bool write_section(struct run *r, const char *name, const void *bytes, struct clb_err *err)
+{
+    const struct clb_section *s = clb_plan_section(r->c->plan, name);
+    struct clb_block out = { .io = &r->io };
+
+    if (!s)
+        return true;
+    out.at = s->offset;
+    if (!clb_block_write(&out, bytes, s->size, err))
+        return false;
+    clb_plan_section_crc(r->c->plan, name, out.crc);
+    return true;
+}
+
+static bool write_rest(struct run *r, struct clb_err *err)
+{
+    struct clb_conversion *c = r->c;
+    const struct clb_mapfile *tokenizer = &c->ckpt.text[CLB_CKPT_TOKENIZER];
+    struct clb_block out = { .io = &r->io };
+    struct clb_text header = { 0 };
+    uint32_t n = 0;
+
+    for (int i = 0; i < CLB_CKPT_TEXTS; i++)
+        if (c->ckpt.text[i].path)
+            clb_plan_source_crc(c->plan, n++,
+                                clb_crc32(0, c->ckpt.text[i].data, c->ckpt.text[i].size));
+    for (uint32_t i = 0; i < c->ckpt.n_shard; i++)
+        clb_plan_source_crc(c->plan, n++, shard_crc(r, i));
+    bool ok = write_section(r, "tokenizer.source", tokenizer->data, err) &&
+              write_section(r, "tokenizer.tables", c->tables.p, err) &&
+              write_section(r, "chat_template", c->chat_template.p, err) &&
+              clb_plan_header(c->plan, &header, err) &&
+              clb_block_write(&out, header.p, header.n, err);
+    clb_text_free(&header);
+    return ok;
+}
+
+/* Gaps are holes of the file, which read as zeros. */
+static bool set_size(const struct run *r, struct clb_err *err)
+{
+    struct stat st;
+
+    if (fstat(r->io.fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        ftruncate(r->io.fd, (off_t)clb_plan_file_size(r->c->plan)) != 0)
+        return clb_fail_sys(err, CLB_FAILED, "the output cannot be enlarged to %llu bytes",
+                            (unsigned long long)clb_plan_file_size(r->c->plan));
+    return true;
+}
+
+bool clb_convert_run(struct clb_conversion *c, int fd, void (*progress)(uint64_t done),
+                     struct clb_err *err)
+{
+    struct run r = { .c = c, .io = { .fd = fd, .progress = progress } };
+    unsigned n_thread = c->o.threads ? c->o.threads : clb_pool_default_threads(NULL, 0);
+    struct clb_pool *pool = NULL;
+    bool ok = false;
+
+    if (!make_room(&r, n_thread, err) || !clb_pool_new(&pool, n_thread, err) || !set_size(&r, err))
+        goto done;
+    if (r.most) {
+        r.measuring = true;
+        if (!run_jobs(&r, pool, err))
+            goto done;
+        r.measuring = false;
+    }
+    ok = run_jobs(&r, pool, err) && write_rest(&r, err);
+done:
+    clb_pool_free(pool);
+    for (unsigned t = 0; t < n_thread && r.worker; t++)
+        clb_worker_done(&r.worker[t]);
+    clb_free(r.worker);
+    clb_free(r.crc);
+    clb_free(r.base);
+    clb_free(r.most);
+    clb_free(r.rest);
+    clb_free(r.expert);
+    return ok;
+}

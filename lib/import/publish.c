@@ -1,0 +1,133 @@
+/* publish.c - defaults for generation, and the chat template, as the publisher ships them. */
+#include <math.h>
+
+#include "lib/base/json.h"
+#include "lib/import/convert_impl.h"
+
+enum { MANY_EOS = sizeof((struct clb_generation *)0)->eos_token / sizeof(int32_t) };
+
+/* bos_token_id and eos_token_id; what the object does not have stays. */
+static bool read_ends(struct clb_generation *g, struct clb_settings *s, struct clb_err *err)
+{
+    uint32_t bos = UINT32_MAX, eos[MANY_EOS], n = UINT32_MAX;
+
+    if (!clb_setting_u32(s, "bos_token_id", 0, INT32_MAX, &bos, err) ||
+        !clb_setting_list(s, "eos_token_id", eos, MANY_EOS, &n, err))
+        return false;
+    if (bos != UINT32_MAX)
+        g->bos_token = (int32_t)bos;
+    for (uint32_t i = 0; n != UINT32_MAX && i < n; i++)
+        g->eos_token[i] = (int32_t)eos[i];
+    if (n != UINT32_MAX)
+        g->n_eos = n;
+    return true;
+}
+
+static bool read_real(struct clb_settings *s, const char *key, double lo, double hi, float *out,
+                      struct clb_err *err)
+{
+    double v = NAN;
+
+    if (!clb_setting_f64(s, key, lo, hi, &v, err))
+        return false;
+    *out = (float)v;
+    return true;
+}
+
+bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *c,
+                         struct clb_settings *config, struct clb_err *err)
+{
+    const struct clb_mapfile *m = &c->text[CLB_CKPT_GENERATION];
+    struct clb_settings s = { 0 };
+    uint32_t top_k = UINT32_MAX;
+    bool ok = false;
+
+    *g = (struct clb_generation){ .bos_token = -1,
+                                  .temperature = NAN,
+                                  .top_p = NAN,
+                                  .min_p = NAN,
+                                  .repetition_penalty = NAN,
+                                  .top_k = -1 };
+    if (!read_ends(g, config, err))
+        return false;
+    if (!m->path)
+        return true;
+    if (!clb_settings_read(&s, (const char *)m->data, m->size, m->path, err) ||
+        !read_ends(g, &s, err) || !read_real(&s, "temperature", 0, 1000, &g->temperature, err) ||
+        !read_real(&s, "top_p", 0, 1, &g->top_p, err) ||
+        !read_real(&s, "min_p", 0, 1, &g->min_p, err) ||
+        !read_real(&s, "repetition_penalty", 1e-3, 1000, &g->repetition_penalty, err) ||
+        !clb_setting_u32(&s, "top_k", 0, INT32_MAX, &top_k, err))
+        goto done;
+    if (top_k != UINT32_MAX)
+        g->top_k = (int32_t)top_k;
+    ok = true;
+done:
+    clb_settings_free(&s);
+    return ok;
+}
+
+/* One entry {"name": ..., "template": ...} of a list; keeps the template of "default". */
+static void read_named(struct clb_json *j, struct clb_text *out)
+{
+    struct clb_text text = { 0 };
+    struct clb_str key, value;
+    bool wanted = false;
+
+    clb_json_object(j);
+    while (clb_json_key(j, &key)) {
+        bool name = clb_str_is(key, "name"), body = clb_str_is(key, "template");
+
+        if (!name && !body) {
+            clb_json_skip(j, NULL);
+            continue;
+        }
+        value = clb_json_string(j);
+        if (name)
+            wanted = clb_str_is(value, "default");
+        else
+            clb_text_add(&text, value.p, value.n);
+    }
+    if (wanted)
+        clb_text_add(out, text.p, text.n);
+    out->failed |= text.failed;
+    clb_text_free(&text);
+}
+
+/* The key chat_template of tokenizer_config.json: a text, or a list of named ones. */
+static bool read_config(struct clb_text *out, const struct clb_mapfile *m, struct clb_err *err)
+{
+    struct clb_json j;
+    struct clb_str key, text;
+
+    clb_json_open(&j, (const char *)m->data, m->size, m->path);
+    clb_json_object(&j);
+    while (clb_json_key(&j, &key)) {
+        bool here = clb_str_is(key, "chat_template");
+
+        if (here && clb_json_peek(&j) == CLB_JSON_STRING) {
+            text = clb_json_string(&j);
+            clb_text_add(out, text.p, text.n);
+        } else if (here && clb_json_peek(&j) == CLB_JSON_ARRAY) {
+            clb_json_array(&j);
+            while (clb_json_item(&j))
+                read_named(&j, out);
+        } else {
+            clb_json_skip(&j, NULL);
+        }
+    }
+    return clb_json_close(&j, err);
+}
+
+bool clb_read_chat_template(struct clb_text *out, const struct clb_checkpoint *c,
+                            struct clb_err *err)
+{
+    const struct clb_mapfile *own = &c->text[CLB_CKPT_CHAT_TEMPLATE];
+    const struct clb_mapfile *config = &c->text[CLB_CKPT_TOKENIZER_CONFIG];
+
+    if (own->path && own->size)
+        clb_text_add(out, own->data, own->size);
+    else if (config->path && !read_config(out, config, err))
+        return false;
+    return !out->failed || clb_fail_nomem(err, out->n);
+}
