@@ -7,6 +7,7 @@ void clb_kernels_fill_avx2(struct clb_kernels *k)
     clb_fill_quantise_avx2(k);
     clb_fill_matmul_float_avx2(k);
     clb_fill_matmul_int_avx2(k);
+    clb_fill_attn_avx2(k);
 }
 
 void clb_kernels_fill_avxvnni(struct clb_kernels *k)

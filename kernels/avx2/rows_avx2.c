@@ -3,6 +3,7 @@
 
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx2/vec.h"
+#include "lib/base/fmath.h"
 #include "lib/base/half.h"
 #include "lib/format/arch.h"
 

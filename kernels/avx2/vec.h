@@ -23,6 +23,10 @@ VEC_FN vf vf_set1(float x)
 {
     return _mm256_set1_ps(x);
 }
+VEC_FN vf vf_iota(void) /* 0, 1, 2, ... */
+{
+    return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
+}
 VEC_FN vf vf_load(const float *p)
 {
     return _mm256_loadu_ps(p);

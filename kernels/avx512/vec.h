@@ -22,6 +22,10 @@ VEC_FN vf vf_set1(float x)
 {
     return _mm512_set1_ps(x);
 }
+VEC_FN vf vf_iota(void)
+{
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
 VEC_FN vf vf_load(const float *p)
 {
     return _mm512_loadu_ps(p);
