@@ -27,7 +27,7 @@ bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct c
     uint64_t run, system = clb_memory_available("");
 
     *p = (struct clb_memory_plan){ .host_buffers = s->host_bytes };
-    p->activations = m->op->acts_bytes(m->be, &m->reader.arch, &s->acts);
+    p->activations = clb_slab_cost(&m->slab_options, m->op->acts_bytes(m->be, &m->reader.arch, &s->acts));
     if (!clb_kv_shape_init(&kv, &m->reader.arch, s->acts.kv_dtype) ||
         !clb_mul(kv.block_bytes, s->n_block, &p->kv_cache) || !clb_add(p->kv_cache, p->activations, &run) ||
         !clb_add(run, p->host_buffers, &run))

@@ -85,7 +85,9 @@ static bool run_options(struct clb_runner_options *r, const struct clb_batch_opt
         .profile = o->profile,
     };
     carve(&none, &c, r->acts.max_logits, m->reader.arch.vocab_size);
-    if (c.overflow || !clb_add(c.at, clb_sampler_bytes(m->reader.arch.vocab_size), &r->host_bytes))
+    r->host_bytes = c.at;
+    r->aside_bytes = clb_sampler_bytes(m->reader.arch.vocab_size);
+    if (c.overflow)
         return clb_fail(err, CLB_USAGE, "%u sessions of %u tokens are larger than memory can be", o->max_sessions, o->context);
     return true;
 }
@@ -119,8 +121,6 @@ bool clb_batch_open(struct clb_batch **out, struct clb_model *m, const struct cl
         clb_batch_close(b);
         return false;
     }
-    b->sampler_bytes = clb_sampler_bytes(m->reader.arch.vocab_size);
-    clb_ledger_add(&m->ledger[CLB_POOL_HOST], b->sampler_bytes, b->sampler_bytes);
     carve(b, &b->run.host, r.acts.max_logits, m->reader.arch.vocab_size);
     for (uint32_t i = 0; i < b->max_sessions; i++) {
         b->session[i].kv.pool = b->run.pool;
@@ -134,8 +134,6 @@ void clb_batch_close(struct clb_batch *b)
 {
     if (!b)
         return;
-    if (b->sampler_bytes)
-        clb_ledger_sub(&b->run.model->ledger[CLB_POOL_HOST], b->sampler_bytes, b->sampler_bytes);
     clb_sampler_free(b->sampler);
     clb_runner_close(&b->run);
     clb_free(b);

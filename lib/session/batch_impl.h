@@ -7,7 +7,6 @@
 struct clb_batch {
     struct clb_runner run;
     struct clb_sampler *sampler;  /* scratch: one thread at a time uses a batch */
-    uint64_t sampler_bytes;       /* in the ledger */
     uint32_t max_sessions, context, prefill_chunk;
     struct clb_session *session;  /* [max_sessions] owned */
     struct clb_session **order;   /* [max_sessions] those in the pass, as their rows are */

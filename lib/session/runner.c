@@ -30,7 +30,7 @@ static bool host_bytes(const struct clb_runner_options *o, uint64_t *bytes, stru
     struct clb_carver c = { 0 };
 
     carve_pass(&none, &c, &o->acts);
-    if (c.overflow || !clb_add(c.at, o->host_bytes, bytes))
+    if (c.overflow || !clb_add(c.at, o->host_bytes, bytes) || *bytes > UINT64_MAX - o->aside_bytes)
         return clb_fail_nomem(err, UINT64_MAX);
     return true;
 }
@@ -39,7 +39,10 @@ bool clb_runner_plan(struct clb_memory_plan *p, struct clb_model *m, const struc
 {
     struct clb_run_shape s = { .acts = o->acts, .n_block = o->n_block };
 
-    return host_bytes(o, &s.host_bytes, err) && clb_plan_run(p, m, &s, err);
+    if (!host_bytes(o, &s.host_bytes, err))
+        return false;
+    s.host_bytes += o->aside_bytes;
+    return clb_plan_run(p, m, &s, err);
 }
 
 static bool open_profile(struct clb_runner *r, struct clb_err *err)
@@ -55,11 +58,14 @@ static bool open_profile(struct clb_runner *r, struct clb_err *err)
 
 static bool open_host(struct clb_runner *r, const struct clb_runner_options *o, struct clb_err *err)
 {
-    if (!host_bytes(o, &r->host_bytes, err))
+    uint64_t bytes;
+
+    if (!host_bytes(o, &bytes, err))
         return false;
-    r->host.base = clb_new(1, r->host_bytes, err);
+    r->host.base = clb_new(1, bytes, err);
     if (!r->host.base)
         return false;
+    r->host_bytes = bytes + o->aside_bytes;
     clb_ledger_add(&r->model->ledger[CLB_POOL_HOST], r->host_bytes, r->host_bytes);
     carve_pass(r, &r->host, &o->acts);
     return true;

@@ -18,6 +18,7 @@ struct clb_runner_options {
     struct clb_acts_shape acts;
     uint32_t n_block;       /* of the KV pool */
     uint64_t host_bytes;    /* that the owner will carve from `host` */
+    uint64_t aside_bytes;   /* host memory that the owner allocates itself: planned and counted with the rest */
     bool profile;
 };
 
@@ -27,7 +28,7 @@ struct clb_runner {
     struct clb_acts *acts;
     struct clb_acts_shape shape;
     struct clb_carver host;  /* one block, owned: host.base */
-    uint64_t host_bytes;     /* of the block */
+    uint64_t host_bytes;     /* of the block, and aside */
     uint64_t committed;      /* to be released */
     struct clb_profile *profile; /* NULL: not wanted */
     struct clb_pass pass;    /* its arrays, below, are in the host block */

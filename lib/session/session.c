@@ -58,7 +58,8 @@ bool clb_session_feed(struct clb_session *s, const int32_t *ids, size_t n, struc
     uint32_t length = s->n_token + (uint32_t)n;
     if (!clb_kv_seq_reserve(&s->kv, length, err))
         return clb_fail_in(err, "%zu more tokens", n);
-    memcpy(s->token + s->n_token, ids, n * sizeof *ids);
+    if (n > 0)
+        memcpy(s->token + s->n_token, ids, n * sizeof *ids);
     s->n_token = length;
     return true;
 }
