@@ -5,14 +5,17 @@
  *     ...
  *     colibri_unload_model(m);
  *
- * The library never prints (profiling, when asked for, goes to stderr), never exits, installs no signal handler, keeps
- * no global state but the calling thread's last error, and reads one environment variable, once, when a model
- * is loaded: COLIBRI_MEMORY_POOL_DISABLE=1 turns the activation slabs off.
+ * The library never prints (profiling, when asked for, goes to stderr), never exits, installs no
+ * signal handler, keeps no global state but the calling thread's last error, and reads one
+ * environment variable, once, when a model is loaded: COLIBRI_MEMORY_POOL_DISABLE=1 turns the
+ * activation slabs off.
  *
- * Objects: a model (weights; immutable, shared), sessions (one sequence each: tokens, KV cache, sampler) and batches
- * (rows of several sessions run together). Functions return 0 or a colibri_status unless they say otherwise; after a
- * failure colibri_last_error() of the same thread has the message, and colibri_last_error_info() the coordinates.
- * Logits of a sequence are the same bits whatever else shares the batch, however many threads there are and however its prompt was cut. */
+ * Objects: a model (weights; immutable, shared), sessions (one sequence each: tokens, KV cache,
+ * sampler) and batches (rows of several sessions run together). Functions return 0 or a
+ * colibri_status unless they say otherwise; after a failure colibri_last_error() of the same thread
+ * has the message, and colibri_last_error_info() the coordinates. Logits of a sequence are the same
+ * bits whatever else shares the batch, however many threads there are and however its prompt was
+ * cut. */
 #ifndef COLIBRI_H
 #define COLIBRI_H
 
@@ -55,36 +58,43 @@ struct colibri_error {
 
 /* "0.1.0"; static. */
 COLIBRI_API const char *colibri_version(void);
-/* The calling thread's last failure: text ("" when there was none), or everything. Valid until its next call. */
+/* The calling thread's last failure: text ("" when there was none), or everything. Valid until its
+ * next call. */
 COLIBRI_API const char *colibri_last_error(void);
 COLIBRI_API const struct colibri_error *colibri_last_error_info(void);
 
-/* -- models ---------------------------------------------------------------------------------- */
+/* -- models ------------------------------------------------------------------------------------ */
 
 struct colibri_model;
 
 /* Structs below whose first member is `size` may grow: set it to sizeof of the struct you compiled
- * with and zero the rest; a zero field is the default. Larger structs than the library knows are accepted when the unknown
- * part is zero, else refused. */
+ * with and zero the rest; a zero field is the default. Larger structs than the library knows are
+ * accepted when the unknown part is zero, else refused. */
 struct colibri_load_options {
     size_t size;
-    uint32_t threads;        /* 0: one per physical core allowed by affinity and cgroup quota */
-    const char *cpu_level;   /* NULL: the best; "scalar", "avx2", "avxvnni", "avx512" lower it */
-    const char *backend;     /* NULL or "cpu" */
-    uint64_t memory;         /* most bytes for everything the model and its sessions need; 0: no limit. Expert weights are then cached, not mapped. */
-    bool verify;             /* check every block's checksum when it is first used */
-    bool no_routing_cache;   /* rebuild the routing index map each pass (tests) */
-    size_t slab_classes[3];  /* activation slab sizes, ascending multiples of 4096; 0: 128 KB, 512 KB, 2 MB */
+    uint32_t threads;      /* 0: one per physical core allowed by affinity and cgroup quota */
+    const char *cpu_level; /* NULL: the best; "scalar", "avx2", "avxvnni", "avx512" lower it */
+    const char *backend;   /* NULL or "cpu" */
+    /* Most bytes for everything that the model and its sessions need; 0: no limit. Expert weights
+     * are then cached, not mapped. */
+    uint64_t memory;
+    bool verify;           /* check every block's checksum when it is first used */
+    bool no_routing_cache; /* rebuild the routing index map each pass (tests) */
+    /* Activation slab sizes, ascending multiples of 4096; 0: 128 KB, 512 KB, 2 MB. */
+    size_t slab_classes[3];
 };
 
 /* NULL: colibri_last_error() says why. */
 COLIBRI_API struct colibri_model *colibri_load_model(const char *path);
 /* options and error may be NULL; error is filled on failure. */
-COLIBRI_API struct colibri_model *colibri_load_model_ex(const char *path, const struct colibri_load_options *options,
+COLIBRI_API struct colibri_model *colibri_load_model_ex(const char *path,
+                                                        const struct colibri_load_options *options,
                                                         struct colibri_error *error);
 /* The bytes (64-byte aligned) stay the caller's and must outlive the model. */
-COLIBRI_API struct colibri_model *colibri_load_model_from_memory(const void *bytes, size_t n, const struct colibri_load_options *options,
-                                                                 struct colibri_error *error);
+COLIBRI_API struct colibri_model *
+colibri_load_model_from_memory(const void *bytes, size_t n,
+                               const struct colibri_load_options *options,
+                               struct colibri_error *error);
 /* NULL is fine. All sessions and batches of the model must be closed before. */
 COLIBRI_API void colibri_unload_model(struct colibri_model *model);
 
@@ -100,165 +110,205 @@ struct colibri_model_info {
     const char *backend, *cpu_level;        /* borrowed from the model, like the rest */
     const char *device;                     /* one line for people: level, threads and why */
     uint32_t threads;
-    int32_t bos_token, eos_token[16];       /* -1: none */
+    int32_t bos_token, eos_token[16]; /* -1: none */
     uint32_t n_eos;
     bool has_tokenizer;
-    float temperature, top_p, min_p, repetition_penalty; /* the publisher's defaults; NAN: not given */
-    int32_t top_k;                          /* -1: not given */
+    /* The publisher's defaults for sampling; NAN (top_k: -1): not given. */
+    float temperature, top_p, min_p, repetition_penalty;
+    int32_t top_k;
 };
-COLIBRI_API int colibri_model_info(const struct colibri_model *model, struct colibri_model_info *info);
+COLIBRI_API int colibri_model_info(const struct colibri_model *model,
+                                   struct colibri_model_info *info);
 
-/* -- whole sequences at once ----------------------------------------------------------------------- */
+/* -- whole sequences at once ------------------------------------------------------------------- */
 
 /* Frozen. NULL or zeroed: the model's defaults. */
 struct colibri_config {
-    int32_t top_k;          /* experts per token; 0: the model's */
-    float temperature;      /* generation only, like seed and max_new_tokens */
+    int32_t top_k;     /* experts per token; 0: the model's */
+    float temperature; /* generation only, like seed and max_new_tokens */
     int32_t seed;
     int32_t max_new_tokens;
-    int32_t stream_id;      /* device stream; 0 */
-    bool enable_profiling;  /* one line on stderr per call */
+    int32_t stream_id;     /* device stream; 0 */
+    bool enable_profiling; /* one line on stderr per call */
 };
 
 /* Logits of every position of batch_size sequences of seq_len tokens, each from an empty context.
- * input_ids [batch][seq], output_logits [batch][seq][vocab]. Allocates its KV cache per call; calls on one model from several threads
- * are correct and take turns. */
-COLIBRI_API int colibri_infer(const struct colibri_model *model, const int32_t *input_ids, float *output_logits,
-                              size_t batch_size, size_t seq_len, const struct colibri_config *config);
+ * input_ids [batch][seq], output_logits [batch][seq][vocab]. Allocates its KV cache per call; calls
+ * on one model from several threads are correct and take turns. */
+COLIBRI_API int colibri_infer(const struct colibri_model *model, const int32_t *input_ids,
+                              float *output_logits, size_t batch_size, size_t seq_len,
+                              const struct colibri_config *config);
 
-/* -- batches and sessions ---------------------------------------------------------------------------- */
+/* -- batches and sessions ---------------------------------------------------------------------- */
 
 struct colibri_batch;
 struct colibri_session;
 
-enum colibri_kv_dtype { COLIBRI_KV_DEFAULT = 0, COLIBRI_KV_F32 = 1, COLIBRI_KV_F16 = 2, COLIBRI_KV_INT8 = 3 };
+enum colibri_kv_dtype {
+    COLIBRI_KV_DEFAULT = 0,
+    COLIBRI_KV_F32 = 1,
+    COLIBRI_KV_F16 = 2,
+    COLIBRI_KV_INT8 = 3
+};
 
 struct colibri_batch_options {
     size_t size;
-    uint32_t max_sessions;   /* 0: 1 */
-    uint32_t context;        /* longest sequence in tokens; 0: the smaller of max_positions and 4096 */
-    uint32_t prefill_chunk;  /* prompt rows per pass; 0: 512 */
-    uint64_t kv_tokens;      /* total positions of KV cache shared by the sessions; 0: max_sessions * context */
-    int32_t kv_dtype;        /* enum colibri_kv_dtype; default: f32 for f32/bf16/fp16 files, f16 for quantised ones */
+    uint32_t max_sessions;      /* 0: 1 */
+    uint32_t context;           /* longest sequence in tokens; 0: min(max_positions, 4096) */
+    uint32_t prefill_chunk;     /* prompt rows per pass; 0: 512 */
+    uint64_t kv_tokens;         /* KV positions shared by the sessions; 0: max_sessions * context */
+    int32_t kv_dtype;           /* default: f32 for f32/bf16/fp16 files, f16 for quantised ones */
     uint32_t experts_per_token; /* 0: the model's */
     bool enable_profiling;
-    uint32_t logit_rows;     /* most rows per pass that colibri_session_on_rows can get beside each session's last one; its prompts
-                              * are cut accordingly. 0: as many as 16 MB hold; for perplexity give prefill_chunk */
+    /* Most rows per pass that colibri_session_on_rows can get beside each session's last one; its
+     * prompts are cut accordingly. 0: as many as 16 MB hold; for perplexity give prefill_chunk. */
+    uint32_t logit_rows;
 };
 /* What a batch reserves, computed before anything is allocated. */
 struct colibri_memory_plan {
     size_t size;
-    uint64_t weights;      /* mapped file, or the expert cache plus dense weights under a memory limit */
+    uint64_t weights; /* mapped file, or the expert cache plus dense weights under a memory limit */
     uint64_t kv_cache, activations, host_buffers;
     uint64_t total;
-    uint64_t available;    /* what the system or the limit still allows; 0: unknown */
+    uint64_t available; /* what the system or the limit still allows; 0: unknown */
 };
-COLIBRI_API int colibri_plan_batch(const struct colibri_model *model, const struct colibri_batch_options *options,
+COLIBRI_API int colibri_plan_batch(const struct colibri_model *model,
+                                   const struct colibri_batch_options *options,
                                    struct colibri_memory_plan *plan);
-/* Reserves everything that its sessions will need; afterwards no token allocates. A batch and its sessions are used by one thread at
- * a time; other batches of the model by other threads. */
+/* Reserves everything that its sessions will need; afterwards no token allocates. A batch and its
+ * sessions are used by one thread at a time; other batches of the model by other threads. */
 COLIBRI_API int colibri_batch_open(struct colibri_batch **out, const struct colibri_model *model,
                                    const struct colibri_batch_options *options);
-COLIBRI_API void colibri_batch_close(struct colibri_batch *batch); /* closes its sessions too; NULL is fine */
+/* Closes its sessions too; NULL is fine. */
+COLIBRI_API void colibri_batch_close(struct colibri_batch *batch);
 
-/* How tokens are chosen. Greedy when temperature is 0. Order: repetition penalty, temperature, top-k, top-p, min-p, then one
- * uniform random number from a counter-based generator of (seed, position): the same seed gives the same text in any batch. */
+/* How tokens are chosen. Greedy when temperature is 0. Order: repetition penalty, temperature,
+ * top-k, top-p, min-p, then one uniform random number from a counter-based generator of (seed,
+ * position): the same seed gives the same text in any batch. */
 struct colibri_sampling {
     size_t size;
-    float temperature;         /* 0: greedy (ties: lowest id) */
-    uint32_t top_k;            /* 0: off */
-    float top_p;               /* 0 or 1: off */
-    float min_p;               /* 0: off */
-    float repetition_penalty;  /* 0 or 1: off */
-    uint32_t repetition_window;/* tokens looked back; 0: 64 */
+    float temperature;          /* 0: greedy (ties: lowest id) */
+    uint32_t top_k;             /* 0: off */
+    float top_p;                /* 0 or 1: off */
+    float min_p;                /* 0: off */
+    float repetition_penalty;   /* 0 or 1: off */
+    uint32_t repetition_window; /* tokens looked back; 0: 64 */
     uint64_t seed;
 };
 
 COLIBRI_API int colibri_session_open(struct colibri_session **out, struct colibri_batch *batch,
                                      const struct colibri_sampling *sampling /* NULL: greedy */);
 COLIBRI_API void colibri_session_close(struct colibri_session *session);
-/* Appends tokens to what the session will compute next. Refused (COLIBRI_USAGE) when they do not fit in the context or are not ids of the
- * vocabulary, and (COLIBRI_NO_SPACE) when the batch has too few KV positions left; then none was appended. */
+/* Appends tokens to what the session will compute next. Refused (COLIBRI_USAGE) when they do not
+ * fit in the context or are not ids of the vocabulary, and (COLIBRI_NO_SPACE) when the batch has
+ * too few KV positions left; then none was appended. */
 COLIBRI_API int colibri_session_feed(struct colibri_session *session, const int32_t *ids, size_t n);
 /* Forgets everything behind the first `length` tokens. */
 COLIBRI_API int colibri_session_rewind(struct colibri_session *session, size_t length);
-COLIBRI_API size_t colibri_session_length(const struct colibri_session *session); /* tokens computed */
-/* After a step in which this session finished its fed tokens: its logits [vocab], borrowed until the next step; else NULL. */
+/* Tokens computed. */
+COLIBRI_API size_t colibri_session_length(const struct colibri_session *session);
+/* After a step in which this session finished its fed tokens: its logits [vocab], borrowed until
+ * the next step; else NULL. */
 COLIBRI_API const float *colibri_session_logits(const struct colibri_session *session);
 /* Chooses the next token from the logits (does not feed it). -1 when there are no logits. */
 COLIBRI_API int32_t colibri_session_sample(struct colibri_session *session);
 /* Natural logarithm of the softmax probability of `id` in the current logits. */
 COLIBRI_API float colibri_session_logprob(const struct colibri_session *session, int32_t id);
-/* All rows wanted (for --logits and perplexity): called for every computed row at the end of a step, in order of position. The
- * callback does not touch the batch or its sessions. NULL: off. */
+/* All rows wanted (for --logits and perplexity): called for every computed row at the end of a
+ * step, in order of position. The callback does not touch the batch or its sessions. NULL: off. */
 typedef void colibri_rows_fn(void *arg, size_t position, const float *logits /* [vocab] */);
-COLIBRI_API void colibri_session_on_rows(struct colibri_session *session, colibri_rows_fn *fn, void *arg);
+COLIBRI_API void colibri_session_on_rows(struct colibri_session *session, colibri_rows_fn *fn,
+                                         void *arg);
 
-/* One pass: rows of all sessions that have tokens to compute, decoding sessions first, prompts in chunks. *n_ready (may be NULL) is the number of
- * sessions that have logits afterwards. A pass without work is COLIBRI_OK with 0. Thread safe against calls on other batches of the same model. */
+/* One pass: rows of all sessions that have tokens to compute, decoding sessions first, prompts in
+ * chunks. *n_ready (may be NULL) is the number of sessions that have logits afterwards. A pass
+ * without work is COLIBRI_OK with 0. Thread safe against calls on other batches of the model. */
 COLIBRI_API int colibri_batch_step(struct colibri_batch *batch, size_t *n_ready);
 
-/* Generation of one sequence: feeds ids, then samples until an end token (unless ignore_eos), max_new_tokens, the context or the callback
- * says so. Each new token is fed to the session and given to the callback (which may be NULL); nonzero stops (the token is kept). The end
- * token is neither fed nor given. Other sessions of the batch are computed along. */
+/* Generation of one sequence: feeds ids, then samples until an end token (unless ignore_eos),
+ * max_new_tokens, the context or the callback says so. Each new token is fed to the session and
+ * given to the callback (which may be NULL); nonzero stops (the token is kept). The end token is
+ * neither fed nor given. Other sessions of the batch are computed along. */
 typedef int colibri_token_fn(void *arg, int32_t id);
 struct colibri_generate_options {
     size_t size;
     uint32_t max_new_tokens; /* 0: as many as the context allows */
     bool ignore_eos;
 };
-enum colibri_finish { COLIBRI_FINISH_LENGTH = 0, COLIBRI_FINISH_EOS = 1, COLIBRI_FINISH_CALLBACK = 2, COLIBRI_FINISH_CONTEXT = 3 };
+enum colibri_finish {
+    COLIBRI_FINISH_LENGTH = 0,
+    COLIBRI_FINISH_EOS = 1,
+    COLIBRI_FINISH_CALLBACK = 2,
+    COLIBRI_FINISH_CONTEXT = 3
+};
 COLIBRI_API int colibri_generate(struct colibri_session *session, const int32_t *ids, size_t n,
-                                 const struct colibri_generate_options *options, colibri_token_fn *fn, void *arg,
+                                 const struct colibri_generate_options *options,
+                                 colibri_token_fn *fn, void *arg,
                                  int32_t *finish /* enum colibri_finish; may be NULL */);
 
-/* -- text ---------------------------------------------------------------------------------------------- */
+/* -- text -------------------------------------------------------------------------------------- */
 
-enum { COLIBRI_ENCODE_PARSE_SPECIAL = 1, /* special tokens in the text become tokens; else they are text */
-       COLIBRI_ENCODE_NO_BOS = 2 };      /* leave out what the tokenizer adds around (BOS, EOS) */
-/* Writes at most `room` ids and returns how many the text has (which may be more), or -1. `text` need not be valid UTF-8. */
-COLIBRI_API int64_t colibri_encode(const struct colibri_model *model, const char *text, size_t n, uint32_t flags,
-                                   int32_t *ids, size_t room);
-/* The bytes of one token as the vocabulary has them ("" for unknown ids); borrowed from the model; NULL without tokenizer. */
-COLIBRI_API const char *colibri_token_bytes(const struct colibri_model *model, int32_t id, size_t *n);
+enum {
+    COLIBRI_ENCODE_PARSE_SPECIAL = 1, /* special tokens in the text are tokens; else text */
+    COLIBRI_ENCODE_NO_BOS = 2         /* without what the tokenizer adds around (BOS, EOS) */
+};
+/* Writes at most `room` ids and returns how many the text has (which may be more), or -1. `text`
+ * need not be valid UTF-8. */
+COLIBRI_API int64_t colibri_encode(const struct colibri_model *model, const char *text, size_t n,
+                                   uint32_t flags, int32_t *ids, size_t room);
+/* The bytes of one token as the vocabulary has them ("" for unknown ids); borrowed from the model;
+ * NULL without tokenizer. */
+COLIBRI_API const char *colibri_token_bytes(const struct colibri_model *model, int32_t id,
+                                            size_t *n);
 COLIBRI_API bool colibri_token_is_special(const struct colibri_model *model, int32_t id);
 /* Streaming: text comes out as soon as it is certain; a UTF-8 character is never split. */
 struct colibri_decoder;
-COLIBRI_API int colibri_decoder_open(struct colibri_decoder **out, const struct colibri_model *model, bool skip_special);
-/* Gives the id and receives the text that became certain (borrowed until the next call; *n may be 0). */
-COLIBRI_API int colibri_decoder_feed(struct colibri_decoder *decoder, int32_t id, const char **text, size_t *n);
-COLIBRI_API int colibri_decoder_flush(struct colibri_decoder *decoder, const char **text, size_t *n); /* and starts anew */
+COLIBRI_API int colibri_decoder_open(struct colibri_decoder **out,
+                                     const struct colibri_model *model, bool skip_special);
+/* Gives the id and receives the text that became certain (borrowed until the next call; *n may be
+ * 0). */
+COLIBRI_API int colibri_decoder_feed(struct colibri_decoder *decoder, int32_t id, const char **text,
+                                     size_t *n);
+/* The rest, and starts anew. */
+COLIBRI_API int colibri_decoder_flush(struct colibri_decoder *decoder, const char **text,
+                                      size_t *n);
 COLIBRI_API void colibri_decoder_close(struct colibri_decoder *decoder);
 
-/* -- memory, profile --------------------------------------------------------------------------------------- */
+/* -- memory, profile --------------------------------------------------------------------------- */
 
 struct colibri_pool_stats {
-    uint64_t used, peak;         /* bytes handed out now, and the most ever */
-    uint64_t reserved;           /* bytes held; the rest is fragmentation */
+    uint64_t used, peak; /* bytes handed out now, and the most ever */
+    uint64_t reserved;   /* bytes held; the rest is fragmentation */
     uint64_t reserved_peak;
 };
 struct colibri_memory_stats {
     size_t size;
     struct colibri_pool_stats weights, activations, host;
 };
-COLIBRI_API int colibri_memory_stats(const struct colibri_model *model, struct colibri_memory_stats *stats);
+COLIBRI_API int colibri_memory_stats(const struct colibri_model *model,
+                                     struct colibri_memory_stats *stats);
 
 enum { COLIBRI_STAGES = 10 };
 struct colibri_profile {
     size_t size;
-    const char *name[COLIBRI_STAGES];   /* static: Embed, AttnProject, Attention, AttnOutput, Gate, Scatter, ExpertCompute, Gather, DenseMLP, Logits */
+    /* Static: Embed, AttnProject, Attention, AttnOutput, Gate, Scatter, ExpertCompute, Gather,
+     * DenseMLP, Logits. */
+    const char *name[COLIBRI_STAGES];
     double seconds[COLIBRI_STAGES];
-    uint64_t bytes[COLIBRI_STAGES];     /* weights and KV cache the stage had to read */
+    uint64_t bytes[COLIBRI_STAGES]; /* weights and KV cache the stage had to read */
     uint64_t macs[COLIBRI_STAGES];
     uint64_t passes, rows, experts_touched, expert_slots, routes_reused;
 };
-/* Sums since the batch was opened or reset; only counted when the batch was opened with enable_profiling. expert_rows: [n_layer][n_expert] slots, may be NULL. */
-COLIBRI_API int colibri_batch_profile(const struct colibri_batch *batch, struct colibri_profile *profile, uint64_t *expert_rows);
+/* Sums since the batch was opened or reset; only counted when the batch was opened with
+ * enable_profiling. expert_rows: [n_layer][n_expert] slots, may be NULL. */
+COLIBRI_API int colibri_batch_profile(const struct colibri_batch *batch,
+                                      struct colibri_profile *profile, uint64_t *expert_rows);
 COLIBRI_API void colibri_batch_profile_reset(struct colibri_batch *batch);
 
-/* For a SIGBUS handler (async-signal-safe, no locks): whether the address lies in the mapping of a loaded model; *offset is where in the
- * file, path its name (borrowed). */
-COLIBRI_API bool colibri_address_in_model(const struct colibri_model *model, const void *address, uint64_t *offset, const char **path);
+/* For a SIGBUS handler (async-signal-safe, no locks): whether the address lies in the mapping of a
+ * loaded model; *offset is where in the file, path its name (borrowed). */
+COLIBRI_API bool colibri_address_in_model(const struct colibri_model *model, const void *address,
+                                          uint64_t *offset, const char **path);
 
 #ifdef __cplusplus
 }

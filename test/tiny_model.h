@@ -1,5 +1,6 @@
-/* tiny_model.h - a deterministic toy model, built in memory through lib/format/writer: two layers, eight
- * experts, random weights of any stored type. Tests that need a model and no checkpoint use it.
+/* tiny_model.h - a deterministic toy model, built in memory through lib/format/writer: two layers,
+ * eight experts, random weights of any stored type. Tests that need a model and no checkpoint use
+ * it.
  *
  *     struct tiny t;
  *     struct clb_arch a;
@@ -39,10 +40,21 @@ struct tiny {
 static inline void tiny_arch(struct clb_arch *a)
 {
     *a = (struct clb_arch){
-        .n_layer = 2, .hidden_size = 64, .vocab_size = 99, .max_positions = 512,
-        .n_head = 4, .n_kv_head = 2, .head_dim = 16, .value_dim = 16,
-        .rope = CLB_ROPE_HALF, .rope_dim = 16, .norm_eps = 1e-6f,
-        .n_expert = 8, .top_k = 2, .expert_size = 48, .topk_normalise = true,
+        .n_layer = 2,
+        .hidden_size = 64,
+        .vocab_size = 99,
+        .max_positions = 512,
+        .n_head = 4,
+        .n_kv_head = 2,
+        .head_dim = 16,
+        .value_dim = 16,
+        .rope = CLB_ROPE_HALF,
+        .rope_dim = 16,
+        .norm_eps = 1e-6f,
+        .n_expert = 8,
+        .top_k = 2,
+        .expert_size = 48,
+        .topk_normalise = true,
     };
     for (uint32_t l = 0; l < a->n_layer; l++)
         a->layer_experts[l] = a->n_expert;
@@ -51,7 +63,8 @@ static inline void tiny_arch(struct clb_arch *a)
 /* Uniform in [-1, 1), a pure function of its arguments. */
 static inline float tiny_random(uint64_t seed, uint64_t stream, uint64_t i)
 {
-    uint64_t z = seed * 0x9e3779b97f4a7c15u + stream * 0xd1342543de82ef95u + i * 0xbf58476d1ce4e5b9u;
+    uint64_t z =
+        seed * 0x9e3779b97f4a7c15u + stream * 0xd1342543de82ef95u + i * 0xbf58476d1ce4e5b9u;
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -175,7 +188,8 @@ static inline void tiny_vector(uint8_t *at, const struct clb_tensor *t, const st
     }
 }
 
-static inline void tiny_tensor(uint8_t *file, const struct clb_tensor *t, const struct tiny_options *o, uint32_t i)
+static inline void tiny_tensor(uint8_t *file, const struct clb_tensor *t,
+                               const struct tiny_options *o, uint32_t i)
 {
     struct tiny_matrix m = { t->dtype, t->spec.rows, t->spec.cols, o->seed, i, 0.25f };
     uint8_t *at = file + t->offset;
@@ -193,13 +207,17 @@ static inline void tiny_tensor(uint8_t *file, const struct clb_tensor *t, const 
     }
 }
 
-static inline void tiny_expert(uint8_t *block, const struct clb_expert_layer *l, const struct tiny_options *o, uint32_t e)
+static inline void tiny_expert(uint8_t *block, const struct clb_expert_layer *l,
+                               const struct tiny_options *o, uint32_t e)
 {
     for (int p = 0; p < CLB_PARTS; p++) {
         const struct clb_expert_part *part = &l->part[p];
-        struct tiny_matrix m = {
-            part->dtype, part->rows, part->cols, o->seed, 1000000 + (l->layer * 4096ull + e) * 8 + (unsigned)p, 0.4f
-        };
+        struct tiny_matrix m = { part->dtype,
+                                 part->rows,
+                                 part->cols,
+                                 o->seed,
+                                 1000000 + (l->layer * 4096ull + e) * 8 + (unsigned)p,
+                                 0.4f };
         tiny_pack(block + part->at, (float *)(void *)(block + part->scale_at), &m);
         for (uint32_t r = 0; part->bias_at && r < part->rows; r++) {
             float b = 0.2f * tiny_random(o->seed, m.stream + 4, r);
@@ -208,7 +226,8 @@ static inline void tiny_expert(uint8_t *block, const struct clb_expert_layer *l,
     }
 }
 
-static inline void tiny_blocks(struct tiny *t, struct clb_write_plan *p, const struct tiny_options *o)
+static inline void tiny_blocks(struct tiny *t, struct clb_write_plan *p,
+                               const struct tiny_options *o)
 {
     for (uint32_t i = 0; i < clb_arch_tensor_count(o->arch); i++) {
         const struct clb_tensor *x = clb_plan_tensor(p, i);
@@ -239,12 +258,23 @@ static inline void tiny_free(struct tiny *t)
 static inline bool tiny_build(struct tiny *t, const struct tiny_options *o)
 {
     struct clb_generation generation = {
-        .bos_token = -1, .eos_token = { 98 }, .n_eos = 1, .temperature = NAN, .top_p = NAN, .min_p = NAN,
-        .repetition_penalty = NAN, .top_k = -1,
+        .bos_token = -1,
+        .eos_token = { 98 },
+        .n_eos = 1,
+        .temperature = NAN,
+        .top_p = NAN,
+        .min_p = NAN,
+        .repetition_penalty = NAN,
+        .top_k = -1,
     };
     struct clb_plan_options po = {
-        .arch = o->arch, .generation = &generation, .converter = "tiny_model.h", .scale = "row",
-        .expert_dtype = o->expert, .dense_dtype = o->dense, .embed_dtype = o->embed,
+        .arch = o->arch,
+        .generation = &generation,
+        .converter = "tiny_model.h",
+        .scale = "row",
+        .expert_dtype = o->expert,
+        .dense_dtype = o->dense,
+        .embed_dtype = o->embed,
     };
     struct clb_write_plan *p = NULL;
     struct clb_text header = { 0 };

@@ -1,5 +1,6 @@
-/* api.h - what the files behind lib/colibri.h share. A colibri_batch is a clb_batch, a colibri_session a clb_session
- * and a colibri_decoder a clb_decoder under its public name; only the model has a struct of its own. */
+/* api.h - what the files behind lib/colibri.h share. A colibri_batch is a clb_batch, a
+ * colibri_session a clb_session and a colibri_decoder a clb_decoder under its public name; only the
+ * model has a struct of its own. */
 #ifndef CLB_API_API_H
 #define CLB_API_API_H
 
@@ -19,10 +20,12 @@ int clb_api_fail(const struct clb_err *err);
 int clb_api_null(const char *name);
 void clb_api_error(struct colibri_error *to, const struct clb_err *err);
 
-/* A struct that begins with its size, from the caller: `known` bytes are filled, what the caller's does not have is
- * zero. NULL is all zero. CLB_USAGE when bytes that this version does not know are set. */
+/* A struct that begins with its size, from the caller: `known` bytes are filled, what the caller's
+ * does not have is zero. NULL is all zero. CLB_USAGE when bytes that this version does not know are
+ * set. */
 bool clb_api_take(void *to, size_t known, const void *from, const char *name, struct clb_err *err);
-/* The reverse: as much of `from` as the caller's struct has room for; the rest of it is zeroed, its size kept. */
+/* The reverse: as much of `from` as the caller's struct has room for; the rest of it is zeroed, its
+ * size kept. */
 bool clb_api_give(void *to, const void *from, size_t known, const char *name, struct clb_err *err);
 
 #endif

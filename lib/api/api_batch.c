@@ -21,7 +21,8 @@ static bool take_kv_dtype(struct clb_batch_options *to, int32_t dtype, struct cl
     }
 }
 
-static bool take_options(struct clb_batch_options *to, const struct colibri_batch_options *from, struct clb_err *err)
+static bool take_options(struct clb_batch_options *to, const struct colibri_batch_options *from,
+                         struct clb_err *err)
 {
     struct colibri_batch_options o;
 
@@ -39,7 +40,8 @@ static bool take_options(struct clb_batch_options *to, const struct colibri_batc
     return take_kv_dtype(to, o.kv_dtype, err);
 }
 
-int colibri_plan_batch(const struct colibri_model *model, const struct colibri_batch_options *options,
+int colibri_plan_batch(const struct colibri_model *model,
+                       const struct colibri_batch_options *options,
                        struct colibri_memory_plan *plan)
 {
     struct clb_batch_options o;
@@ -60,7 +62,8 @@ int colibri_plan_batch(const struct colibri_model *model, const struct colibri_b
         .total = p.total,
         .available = p.available,
     };
-    return clb_api_give(plan, &full, sizeof full, "memory_plan", &err) ? COLIBRI_OK : clb_api_fail(&err);
+    return clb_api_give(plan, &full, sizeof full, "memory_plan", &err) ? COLIBRI_OK
+                                                                       : clb_api_fail(&err);
 }
 
 int colibri_batch_open(struct colibri_batch **out, const struct colibri_model *model,
@@ -93,6 +96,7 @@ int colibri_batch_step(struct colibri_batch *batch, size_t *n_ready)
 
     if (!batch)
         return clb_api_null("batch");
-    return clb_batch_step((struct clb_batch *)batch, n_ready ? n_ready : &ignored, &err) ? COLIBRI_OK
-                                                                                         : clb_api_fail(&err);
+    return clb_batch_step((struct clb_batch *)batch, n_ready ? n_ready : &ignored, &err)
+               ? COLIBRI_OK
+               : clb_api_fail(&err);
 }

@@ -5,9 +5,12 @@
 #include <string.h>
 
 _Static_assert((int)CLB_OK == (int)COLIBRI_OK && (int)CLB_FAILED == (int)COLIBRI_FAILED &&
-                   (int)CLB_USAGE == (int)COLIBRI_USAGE && (int)CLB_BAD_INPUT == (int)COLIBRI_BAD_INPUT &&
-                   (int)CLB_NO_SPACE == (int)COLIBRI_NO_SPACE && (int)CLB_UNSUPPORTED == (int)COLIBRI_UNSUPPORTED &&
-                   (int)CLB_DEVICE == (int)COLIBRI_DEVICE && (int)CLB_CANCELLED == (int)COLIBRI_CANCELLED,
+                   (int)CLB_USAGE == (int)COLIBRI_USAGE &&
+                   (int)CLB_BAD_INPUT == (int)COLIBRI_BAD_INPUT &&
+                   (int)CLB_NO_SPACE == (int)COLIBRI_NO_SPACE &&
+                   (int)CLB_UNSUPPORTED == (int)COLIBRI_UNSUPPORTED &&
+                   (int)CLB_DEVICE == (int)COLIBRI_DEVICE &&
+                   (int)CLB_CANCELLED == (int)COLIBRI_CANCELLED,
                "status values are the same numbers inside and outside");
 
 /* The library's only state that is not in an object. */
@@ -59,7 +62,8 @@ static bool check_size(size_t size, const char *name, struct clb_err *err)
 {
     if (size >= sizeof size)
         return true;
-    clb_fail(err, CLB_USAGE, "%s: size is %zu: set it to sizeof(struct colibri_%s)", name, size, name);
+    clb_fail(err, CLB_USAGE, "%s: size is %zu: set it to sizeof(struct colibri_%s)", name, size,
+             name);
     return clb_err_place(err, NULL, "size", CLB_NO_OFFSET);
 }
 
@@ -77,7 +81,9 @@ bool clb_api_take(void *to, size_t known, const void *from, const char *name, st
     for (size_t i = known; i < size; i++)
         if (bytes[i] != 0)
             return clb_fail(err, CLB_UNSUPPORTED,
-                            "%s: byte %zu is set, but version " CLB_VERSION " of the library knows only %zu", name, i, known);
+                            "%s: byte %zu is set, but version " CLB_VERSION
+                            " of the library knows only %zu",
+                            name, i, known);
     memcpy(to, from, size < known ? size : known);
     return true;
 }

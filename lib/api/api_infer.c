@@ -14,21 +14,25 @@ static unsigned long long hundredths(const struct clb_profile *p, enum clb_stage
 /* One write, so that lines of several threads stay whole. */
 static void print_profile(const struct clb_profile *p)
 {
-    unsigned long long gate = hundredths(p, CLB_STAGE_GATE), scatter = hundredths(p, CLB_STAGE_SCATTER),
-                       experts = hundredths(p, CLB_STAGE_EXPERTS), gather = hundredths(p, CLB_STAGE_GATHER),
+    unsigned long long gate = hundredths(p, CLB_STAGE_GATE),
+                       scatter = hundredths(p, CLB_STAGE_SCATTER),
+                       experts = hundredths(p, CLB_STAGE_EXPERTS),
+                       gather = hundredths(p, CLB_STAGE_GATHER),
                        total = gate + scatter + experts + gather;
 
-    fprintf(stderr,
-            "[PROFILING] Gate: %llu.%02llums | Scatter: %llu.%02llums | ExpertCompute: %llu.%02llums | "
-            "Gather: %llu.%02llums | Total: %llu.%02llums\n",
-            gate / 100, gate % 100, scatter / 100, scatter % 100, experts / 100, experts % 100, gather / 100,
-            gather % 100, total / 100, total % 100);
+    fprintf(
+        stderr,
+        "[PROFILING] Gate: %llu.%02llums | Scatter: %llu.%02llums | ExpertCompute: %llu.%02llums | "
+        "Gather: %llu.%02llums | Total: %llu.%02llums\n",
+        gate / 100, gate % 100, scatter / 100, scatter % 100, experts / 100, experts % 100,
+        gather / 100, gather % 100, total / 100, total % 100);
 }
 
 static bool check_config(const struct colibri_config *c, struct clb_err *err)
 {
     if (c->top_k < 0) {
-        clb_fail(err, CLB_USAGE, "top_k is %" PRId32 ": experts per token, or 0 for the model's", c->top_k);
+        clb_fail(err, CLB_USAGE, "top_k is %" PRId32 ": experts per token, or 0 for the model's",
+                 c->top_k);
         return clb_err_place(err, NULL, "top_k", CLB_NO_OFFSET);
     }
     if (c->stream_id < 0) {
@@ -38,8 +42,8 @@ static bool check_config(const struct colibri_config *c, struct clb_err *err)
     return true;
 }
 
-int colibri_infer(const struct colibri_model *model, const int32_t *input_ids, float *output_logits, size_t batch_size,
-                  size_t seq_len, const struct colibri_config *config)
+int colibri_infer(const struct colibri_model *model, const int32_t *input_ids, float *output_logits,
+                  size_t batch_size, size_t seq_len, const struct colibri_config *config)
 {
     const struct colibri_config c = config ? *config : (struct colibri_config){ 0 };
     struct clb_profile profile = { 0 };
@@ -58,7 +62,8 @@ int colibri_infer(const struct colibri_model *model, const int32_t *input_ids, f
         .length = seq_len,
         .top_k = (uint32_t)c.top_k,
     };
-    if (!check_config(&c, &err) || !clb_infer(model->m, &job, c.enable_profiling ? &profile : NULL, &err))
+    if (!check_config(&c, &err) ||
+        !clb_infer(model->m, &job, c.enable_profiling ? &profile : NULL, &err))
         return clb_api_fail(&err);
     if (c.enable_profiling)
         print_profile(&profile);

@@ -7,20 +7,24 @@
 
 enum { MOST_THREADS = 4096 };
 
-static bool take_slab_classes(struct clb_model_options *to, const size_t from[CLB_SLAB_CLASSES], struct clb_err *err)
+static bool take_slab_classes(struct clb_model_options *to, const size_t from[CLB_SLAB_CLASSES],
+                              struct clb_err *err)
 {
     bool given = from[0] || from[1] || from[2];
 
     for (int i = 0; i < CLB_SLAB_CLASSES && given; i++)
         if (from[i] == 0 || from[i] % 4096 != 0 || (i > 0 && from[i] <= from[i - 1])) {
-            clb_fail(err, CLB_USAGE, "slab_classes[%d] is %zu: must be a multiple of 4096 above the one before", i, from[i]);
+            clb_fail(err, CLB_USAGE,
+                     "slab_classes[%d] is %zu: must be a multiple of 4096 above the one before", i,
+                     from[i]);
             return clb_err_place(err, NULL, "slab_classes", CLB_NO_OFFSET);
         }
     memcpy(to->slab_classes, from, sizeof to->slab_classes);
     return true;
 }
 
-static bool take_options(struct clb_model_options *to, const struct colibri_load_options *from, struct clb_err *err)
+static bool take_options(struct clb_model_options *to, const struct colibri_load_options *from,
+                         struct clb_err *err)
 {
     struct colibri_load_options o;
 
@@ -49,7 +53,8 @@ static bool open_tokenizer(struct colibri_model *model, bool verify, struct clb_
     if (!s)
         return true;
     if (verify && clb_crc32(0, r->data + s->offset, s->size) != s->crc32) {
-        clb_fail(err, CLB_BAD_INPUT, "%s: section '%s': the checksum differs from the header's", r->path, s->name);
+        clb_fail(err, CLB_BAD_INPUT, "%s: section '%s': the checksum differs from the header's",
+                 r->path, s->name);
         return clb_err_place(err, r->path, s->name, s->offset);
     }
     if (clb_tokenizer_open(&model->tokenizer, r->data + s->offset, s->size, err))
@@ -58,8 +63,8 @@ static bool open_tokenizer(struct colibri_model *model, bool verify, struct clb_
     return clb_fail_in(err, "%s: section '%s'", r->path, s->name);
 }
 
-static struct colibri_model *load(const struct clb_model_source *from, const struct colibri_load_options *options,
-                                  struct clb_err *err)
+static struct colibri_model *load(const struct clb_model_source *from,
+                                  const struct colibri_load_options *options, struct clb_err *err)
 {
     struct clb_model_options o;
     struct colibri_model *model = NULL;
@@ -74,7 +79,8 @@ static struct colibri_model *load(const struct clb_model_source *from, const str
     return NULL;
 }
 
-static struct colibri_model *load_or_say_why(const struct clb_model_source *from, const struct colibri_load_options *options,
+static struct colibri_model *load_or_say_why(const struct clb_model_source *from,
+                                             const struct colibri_load_options *options,
                                              struct colibri_error *error)
 {
     struct clb_err err;
@@ -88,7 +94,8 @@ static struct colibri_model *load_or_say_why(const struct clb_model_source *from
     return NULL;
 }
 
-struct colibri_model *colibri_load_model_ex(const char *path, const struct colibri_load_options *options,
+struct colibri_model *colibri_load_model_ex(const char *path,
+                                            const struct colibri_load_options *options,
                                             struct colibri_error *error)
 {
     struct clb_model_source from = { .path = path };
@@ -106,7 +113,8 @@ struct colibri_model *colibri_load_model(const char *path)
     return colibri_load_model_ex(path, NULL, NULL);
 }
 
-struct colibri_model *colibri_load_model_from_memory(const void *bytes, size_t n, const struct colibri_load_options *options,
+struct colibri_model *colibri_load_model_from_memory(const void *bytes, size_t n,
+                                                     const struct colibri_load_options *options,
                                                      struct colibri_error *error)
 {
     struct clb_model_source from = { .bytes = bytes, .n = n };
@@ -128,7 +136,8 @@ void colibri_unload_model(struct colibri_model *model)
     clb_free(model);
 }
 
-bool colibri_address_in_model(const struct colibri_model *model, const void *address, uint64_t *offset, const char **path)
+bool colibri_address_in_model(const struct colibri_model *model, const void *address,
+                              uint64_t *offset, const char **path)
 {
     const struct clb_reader *r = model ? &model->m->reader : NULL;
     uintptr_t at = (uintptr_t)address, start = r ? (uintptr_t)r->data : 0;
@@ -142,7 +151,7 @@ bool colibri_address_in_model(const struct colibri_model *model, const void *add
     return true;
 }
 
-/* -- information ---------------------------------------------------------------------------------- */
+/* -- information ------------------------------------------------------------------------------- */
 
 /* The first matrix of the dense part. */
 static const char *dense_dtype(const struct clb_reader *r)
@@ -187,7 +196,8 @@ static void count_experts(struct colibri_model_info *info, const struct clb_read
         uint64_t n = 0;
 
         for (int p = 0; p < CLB_PARTS; p++)
-            n += (uint64_t)l->part[p].rows * l->part[p].cols + (l->part[p].bias_at ? l->part[p].rows : 0);
+            n += (uint64_t)l->part[p].rows * l->part[p].cols +
+                 (l->part[p].bias_at ? l->part[p].rows : 0);
         info->parameters += n * l->count;
         info->active_parameters += n * top_k;
         info->bytes_per_token += l->size[0] * top_k;
@@ -242,5 +252,6 @@ int colibri_model_info(const struct colibri_model *model, struct colibri_model_i
     count_dense(&full, r);
     count_experts(&full, r);
     tell_generation(&full, &r->generation);
-    return clb_api_give(info, &full, sizeof full, "model_info", &err) ? COLIBRI_OK : clb_api_fail(&err);
+    return clb_api_give(info, &full, sizeof full, "model_info", &err) ? COLIBRI_OK
+                                                                      : clb_api_fail(&err);
 }

@@ -4,7 +4,8 @@
 
 #include "lib/session/generate.h"
 
-_Static_assert((int)CLB_FINISH_LENGTH == (int)COLIBRI_FINISH_LENGTH && (int)CLB_FINISH_EOS == (int)COLIBRI_FINISH_EOS &&
+_Static_assert((int)CLB_FINISH_LENGTH == (int)COLIBRI_FINISH_LENGTH &&
+                   (int)CLB_FINISH_EOS == (int)COLIBRI_FINISH_EOS &&
                    (int)CLB_FINISH_CALLBACK == (int)COLIBRI_FINISH_CALLBACK &&
                    (int)CLB_FINISH_CONTEXT == (int)COLIBRI_FINISH_CONTEXT,
                "reasons to finish are the same numbers inside and outside");
@@ -19,7 +20,8 @@ static const struct clb_session *inside_const(const struct colibri_session *sess
     return (const struct clb_session *)session;
 }
 
-int colibri_session_open(struct colibri_session **out, struct colibri_batch *batch, const struct colibri_sampling *sampling)
+int colibri_session_open(struct colibri_session **out, struct colibri_batch *batch,
+                         const struct colibri_sampling *sampling)
 {
     struct colibri_sampling o;
     struct clb_session *s;
@@ -120,7 +122,8 @@ void colibri_session_on_rows(struct colibri_session *session, colibri_rows_fn *f
 }
 
 int colibri_generate(struct colibri_session *session, const int32_t *ids, size_t n,
-                     const struct colibri_generate_options *options, colibri_token_fn *fn, void *arg, int32_t *finish)
+                     const struct colibri_generate_options *options, colibri_token_fn *fn,
+                     void *arg, int32_t *finish)
 {
     struct colibri_generate_options o;
     enum clb_finish why;
@@ -132,9 +135,12 @@ int colibri_generate(struct colibri_session *session, const int32_t *ids, size_t
         return clb_api_null("ids");
     if (!clb_api_take(&o, sizeof o, options, "generate_options", &err))
         return clb_api_fail(&err);
-    const struct clb_generation_job job = {
-        .ids = ids, .n = n, .max_new = o.max_new_tokens, .ignore_eos = o.ignore_eos, .fn = fn, .arg = arg
-    };
+    const struct clb_generation_job job = { .ids = ids,
+                                            .n = n,
+                                            .max_new = o.max_new_tokens,
+                                            .ignore_eos = o.ignore_eos,
+                                            .fn = fn,
+                                            .arg = arg };
     if (!clb_generate(inside(session), &job, &why, &err))
         return clb_api_fail(&err);
     if (finish)

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-_Static_assert((int)CLB_STAGES == (int)COLIBRI_STAGES, "every stage has its place in struct colibri_profile");
+_Static_assert((int)CLB_STAGES == (int)COLIBRI_STAGES,
+               "every stage has its place in struct colibri_profile");
 
 static struct colibri_pool_stats read_ledger(const struct clb_ledger *l)
 {
@@ -27,10 +28,12 @@ int colibri_memory_stats(const struct colibri_model *model, struct colibri_memor
         .activations = read_ledger(&model->m->ledger[CLB_POOL_ACTIVATIONS]),
         .host = read_ledger(&model->m->ledger[CLB_POOL_HOST]),
     };
-    return clb_api_give(stats, &full, sizeof full, "memory_stats", &err) ? COLIBRI_OK : clb_api_fail(&err);
+    return clb_api_give(stats, &full, sizeof full, "memory_stats", &err) ? COLIBRI_OK
+                                                                         : clb_api_fail(&err);
 }
 
-int colibri_batch_profile(const struct colibri_batch *batch, struct colibri_profile *profile, uint64_t *expert_rows)
+int colibri_batch_profile(const struct colibri_batch *batch, struct colibri_profile *profile,
+                          uint64_t *expert_rows)
 {
     const struct clb_batch *b = (const struct clb_batch *)batch;
     struct colibri_profile full = { 0 };
@@ -59,7 +62,8 @@ int colibri_batch_profile(const struct colibri_batch *batch, struct colibri_prof
         const struct clb_arch *a = &clb_batch_model(b)->reader.arch;
         memcpy(expert_rows, p->expert_rows, (size_t)a->n_layer * a->n_expert * sizeof *expert_rows);
     }
-    return clb_api_give(profile, &full, sizeof full, "profile", &err) ? COLIBRI_OK : clb_api_fail(&err);
+    return clb_api_give(profile, &full, sizeof full, "profile", &err) ? COLIBRI_OK
+                                                                      : clb_api_fail(&err);
 }
 
 void colibri_batch_profile_reset(struct colibri_batch *batch)

@@ -13,15 +13,16 @@ static const struct clb_tokenizer *tokenizer_of(const struct colibri_model *mode
         return NULL;
     }
     if (!model->tokenizer) {
-        clb_fail(&err, CLB_USAGE, "%s: the model has no tokenizer; use token ids", model->m->reader.path);
+        clb_fail(&err, CLB_USAGE, "%s: the model has no tokenizer; use token ids",
+                 model->m->reader.path);
         clb_err_place(&err, model->m->reader.path, "tokenizer.tables", CLB_NO_OFFSET);
         clb_api_fail(&err);
     }
     return model->tokenizer;
 }
 
-int64_t colibri_encode(const struct colibri_model *model, const char *text, size_t n, uint32_t flags, int32_t *ids,
-                       size_t room)
+int64_t colibri_encode(const struct colibri_model *model, const char *text, size_t n,
+                       uint32_t flags, int32_t *ids, size_t room)
 {
     const struct clb_tokenizer *t = tokenizer_of(model);
     const struct clb_encode_options o = {
@@ -73,7 +74,8 @@ bool colibri_token_is_special(const struct colibri_model *model, int32_t id)
     return t && id >= 0 && (uint32_t)id < clb_tokenizer_size(t) && clb_token_special(t, id);
 }
 
-int colibri_decoder_open(struct colibri_decoder **out, const struct colibri_model *model, bool skip_special)
+int colibri_decoder_open(struct colibri_decoder **out, const struct colibri_model *model,
+                         bool skip_special)
 {
     struct clb_decoder *d;
     struct clb_err err;
@@ -91,7 +93,8 @@ int colibri_decoder_open(struct colibri_decoder **out, const struct colibri_mode
 }
 
 /* What a decoder call gave, to the caller. */
-static int hand_over(bool ok, const struct clb_str *got, const struct clb_err *err, const char **text, size_t *n)
+static int hand_over(bool ok, const struct clb_str *got, const struct clb_err *err,
+                     const char **text, size_t *n)
 {
     *text = ok && got->n > 0 ? got->p : "";
     *n = ok ? got->n : 0;
@@ -105,7 +108,8 @@ int colibri_decoder_feed(struct colibri_decoder *decoder, int32_t id, const char
 
     if (!decoder || !text || !n)
         return clb_api_null(!decoder ? "decoder" : !text ? "text" : "n");
-    return hand_over(clb_decoder_feed((struct clb_decoder *)decoder, id, &got, &err), &got, &err, text, n);
+    return hand_over(clb_decoder_feed((struct clb_decoder *)decoder, id, &got, &err), &got, &err,
+                     text, n);
 }
 
 int colibri_decoder_flush(struct colibri_decoder *decoder, const char **text, size_t *n)
@@ -115,7 +119,8 @@ int colibri_decoder_flush(struct colibri_decoder *decoder, const char **text, si
 
     if (!decoder || !text || !n)
         return clb_api_null(!decoder ? "decoder" : !text ? "text" : "n");
-    return hand_over(clb_decoder_flush((struct clb_decoder *)decoder, &got, &err), &got, &err, text, n);
+    return hand_over(clb_decoder_flush((struct clb_decoder *)decoder, &got, &err), &got, &err, text,
+                     n);
 }
 
 void colibri_decoder_close(struct colibri_decoder *decoder)

@@ -37,12 +37,11 @@ static bool read_number(const char *path, uint64_t *value)
 struct group_files {
     const char *mount, *limit, *usage, *inactive, *active;
 };
-static const struct group_files version1 = {
-    "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"
-};
-static const struct group_files version2 = {
-    "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file"
-};
+static const struct group_files version1 = { "/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                                             "memory.usage_in_bytes", "total_inactive_file",
+                                             "total_active_file" };
+static const struct group_files version2 = { "/sys/fs/cgroup", "memory.max", "memory.current",
+                                             "inactive_file", "active_file" };
 
 /* What one group's limit leaves; UINT64_MAX without a limit. */
 static uint64_t group_leaves(const char *folder, const struct group_files *g)
@@ -109,7 +108,8 @@ static uint64_t all_groups_leave(const char *root)
         bool v2 = words[1] == '\0';
         if (!v2 && !names_memory(words + 1))
             continue;
-        uint64_t left = groups_leave(root, strcmp(path, "/") ? path : "", v2 ? &version2 : &version1);
+        uint64_t left =
+            groups_leave(root, strcmp(path, "/") ? path : "", v2 ? &version2 : &version1);
         least = left < least ? left : least;
     }
     if (f)

@@ -3,7 +3,7 @@
 #include "lib/base/mem.h"
 
 #define NO_BIAS CLB_ROLE_COUNT
-#define WHOLE UINT32_MAX
+#define WHOLE   UINT32_MAX
 
 /* The tensors of one layer, or of the whole model. */
 struct source {
@@ -55,7 +55,8 @@ static void bind_mlp(struct clb_layer *l, struct source s, const struct clb_arch
     l->router_correction = vector(s, CLB_ROUTER_CORRECTION);
     l->shared_gate = matrix(s, CLB_SHARED_GATE, NO_BIAS);
     for (int p = 0; p < CLB_PARTS; p++) {
-        static const enum clb_role shared[] = { CLB_SHARED_GATE_PROJ, CLB_SHARED_UP, CLB_SHARED_DOWN };
+        static const enum clb_role shared[] = { CLB_SHARED_GATE_PROJ, CLB_SHARED_UP,
+                                                CLB_SHARED_DOWN };
         static const enum clb_role dense[] = { CLB_DENSE_GATE, CLB_DENSE_UP, CLB_DENSE_DOWN };
 
         l->shared[p] = matrix(s, shared[p], NO_BIAS);

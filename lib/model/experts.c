@@ -1,4 +1,5 @@
-/* experts.c - the mapping, or a cache of equal slots with the least recently used expert replaced first.
+/* experts.c - the mapping, or a cache of equal slots with the least recently used expert replaced
+ * first.
  *
  * A slot holds the largest expert block of the file. The oldest slot is found by looking at all
  * of them: a miss reads megabytes, next to which a few thousand comparisons are nothing. */
@@ -29,8 +30,8 @@ struct clb_experts {
     /* the cache; without one n_slot and slot_bytes are 0 */
     uint64_t slot_bytes;
     uint32_t n_slot;
-    struct slot *slot;  /* [n_expert], n_slot of them in use */
-    uint32_t *in_slot;  /* [n_expert] slot or NONE */
+    struct slot *slot; /* [n_expert], n_slot of them in use */
+    uint32_t *in_slot; /* [n_expert] slot or NONE */
     uint64_t n_get;
 };
 
@@ -102,8 +103,8 @@ static bool open_cache(struct clb_experts *s, uint64_t budget, struct clb_err *e
     return clb_experts_resize(s, budget, err);
 }
 
-bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint64_t budget, bool verify,
-                     struct clb_ledger *ledger, struct clb_err *err)
+bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint64_t budget,
+                     bool verify, struct clb_ledger *ledger, struct clb_err *err)
 {
     struct clb_experts *s = clb_new(1, sizeof *s, err);
 
@@ -165,8 +166,9 @@ bool clb_experts_resize(struct clb_experts *s, uint64_t budget, struct clb_err *
         return true;
     if (budget / s->slot_bytes < least)
         return clb_fail(err, CLB_NO_SPACE,
-                        "expert cache: %" PRIu64 " bytes hold %" PRIu64 " experts; a layer needs %u at a time: %" PRIu64
-                        " bytes", budget, budget / s->slot_bytes, least, s->slot_bytes * least);
+                        "expert cache: %" PRIu64 " bytes hold %" PRIu64
+                        " experts; a layer needs %u at a time: %" PRIu64 " bytes",
+                        budget, budget / s->slot_bytes, least, s->slot_bytes * least);
     uint64_t fit = budget / s->slot_bytes;
     uint32_t n = fit < s->n_expert ? (uint32_t)fit : s->n_expert;
     while (s->n_slot > n)
@@ -195,7 +197,8 @@ static bool check(struct clb_experts *s, const struct clb_expert_layer *l, uint3
         return true;
     uint32_t crc = clb_crc32(0, block, l->size[e]);
     if (crc != l->crc32[e]) {
-        clb_fail(err, CLB_BAD_INPUT, "%s: layer %u: expert %u: crc32 is %08" PRIx32 ", but the header says %08" PRIx32,
+        clb_fail(err, CLB_BAD_INPUT,
+                 "%s: layer %u: expert %u: crc32 is %08" PRIx32 ", but the header says %08" PRIx32,
                  s->r->path, l->layer, e, crc, l->crc32[e]);
         return clb_err_place(err, s->r->path, "experts", l->offset[e]);
     }
@@ -203,10 +206,10 @@ static bool check(struct clb_experts *s, const struct clb_expert_layer *l, uint3
     return true;
 }
 
-/* Reads an expert that is not in the cache over the oldest one. Slots that this get has given out already are
- * newer than all others, so they are never chosen. */
-static bool load(struct clb_experts *s, const struct clb_expert_layer *l, uint32_t e, uint32_t *into,
-                 struct clb_err *err)
+/* Reads an expert that is not in the cache over the oldest one. Slots that this get has given out
+ * already are newer than all others, so they are never chosen. */
+static bool load(struct clb_experts *s, const struct clb_expert_layer *l, uint32_t e,
+                 uint32_t *into, struct clb_err *err)
 {
     uint32_t i = oldest_slot(s), expert = s->first[l->layer] + e;
     struct slot *slot = &s->slot[i];
@@ -225,8 +228,8 @@ static bool load(struct clb_experts *s, const struct clb_expert_layer *l, uint32
     return true;
 }
 
-static bool get_cached(struct clb_experts *s, const struct clb_expert_layer *l, const uint32_t *id, uint32_t n,
-                       const uint8_t **block, struct clb_err *err)
+static bool get_cached(struct clb_experts *s, const struct clb_expert_layer *l, const uint32_t *id,
+                       uint32_t n, const uint8_t **block, struct clb_err *err)
 {
     const uint32_t *in_slot = s->in_slot + s->first[l->layer];
 
@@ -261,8 +264,8 @@ bool clb_experts_get(struct clb_experts *s, uint32_t layer, const uint32_t *id, 
     return true;
 }
 
-/* A mapped expert is announced once: later it is in memory or the system was short of it, and a call for each
- * expert and token would cost more than it brings. */
+/* A mapped expert is announced once: later it is in memory or the system was short of it, and a
+ * call for each expert and token would cost more than it brings. */
 void clb_experts_prefetch(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n)
 {
     const struct clb_expert_layer *l = clb_reader_experts(s->r, layer);

@@ -1,6 +1,7 @@
 /* experts.h - the expert store: where the weights of an expert lie in memory when it is needed.
- * With enough memory that is the mapping; with a memory budget it is a cache filled by explicit large
- * reads, and the rest of the engine cannot tell. Not thread safe: the model's lock covers it. */
+ * With enough memory that is the mapping; with a memory budget it is a cache filled by explicit
+ * large reads, and the rest of the engine cannot tell. Not thread safe: the model's lock covers it.
+ */
 #ifndef CLB_MODEL_EXPERTS_H
 #define CLB_MODEL_EXPERTS_H
 
@@ -11,20 +12,22 @@
 
 struct clb_experts;
 
-/* budget 0: the mapping itself. Otherwise at most `budget` bytes of expert blocks are held (never less than one layer's top_k
- * blocks: CLB_NO_SPACE says what is needed). */
-bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint64_t budget, bool verify,
-                     struct clb_ledger *ledger, struct clb_err *err);
+/* budget 0: the mapping itself. Otherwise at most `budget` bytes of expert blocks are held (never
+ * less than one layer's top_k blocks: CLB_NO_SPACE says what is needed). */
+bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint64_t budget,
+                     bool verify, struct clb_ledger *ledger, struct clb_err *err);
 void clb_experts_free(struct clb_experts *s);
-/* Changes the budget of a cache; what is held stays as far as it fits, least recently used blocks go first. On
- * failure the cache holds fewer blocks than asked for, but is usable. Nothing happens when there is no cache. */
+/* Changes the budget of a cache; what is held stays as far as it fits, least recently used blocks
+ * go first. On failure the cache holds fewer blocks than asked for, but is usable. Nothing happens
+ * when there is no cache. */
 bool clb_experts_resize(struct clb_experts *s, uint64_t budget, struct clb_err *err);
 /* The most experts one get may ask for. */
 uint32_t clb_experts_max_get(const struct clb_experts *s);
 /* Bytes that the cache of a file takes: at least, and to hold every expert. */
 uint64_t clb_experts_least_bytes(const struct clb_reader *r);
 uint64_t clb_experts_all_bytes(const struct clb_reader *r);
-/* block[i] = where expert id[i] of the layer lies; valid until the next get. `verify` checks checksums on first touch. */
+/* block[i] = where expert id[i] of the layer lies; valid until the next get. `verify` checks
+ * checksums on first touch. */
 bool clb_experts_get(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n,
                      const uint8_t **block, struct clb_err *err);
 void clb_experts_prefetch(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n);

@@ -27,19 +27,21 @@ static bool verify_dense(const struct clb_reader *r, struct clb_err *err)
 
         if (crc == t->crc32)
             continue;
-        clb_fail(err, CLB_BAD_INPUT, "%s: tensor '%s': crc32 is %08" PRIx32 ", but the header says %08" PRIx32,
-                 r->path, t->name, crc, t->crc32);
+        clb_fail(err, CLB_BAD_INPUT,
+                 "%s: tensor '%s': crc32 is %08" PRIx32 ", but the header says %08" PRIx32, r->path,
+                 t->name, crc, t->crc32);
         return clb_err_place(err, r->path, t->name, t->offset);
     }
     return true;
 }
 
-static bool open_file(struct clb_model *m, const struct clb_model_source *from, const struct clb_model_options *o,
-                      struct clb_err *err)
+static bool open_file(struct clb_model *m, const struct clb_model_source *from,
+                      const struct clb_model_options *o, struct clb_err *err)
 {
     struct clb_reader *r = &m->reader;
 
-    if (from->path ? !clb_reader_open(r, from->path, err) : !clb_reader_open_memory(r, from->bytes, from->n, err))
+    if (from->path ? !clb_reader_open(r, from->path, err)
+                   : !clb_reader_open_memory(r, from->bytes, from->n, err))
         return false;
     if (!clb_arch_runnable(&r->arch, err)) {
         clb_err_place(err, r->path, NULL, CLB_NO_OFFSET);
@@ -50,7 +52,8 @@ static bool open_file(struct clb_model *m, const struct clb_model_source *from, 
     return clb_weights_bind(&m->weights, r, err);
 }
 
-static bool open_experts(struct clb_model *m, const struct clb_model_options *o, struct clb_err *err)
+static bool open_experts(struct clb_model *m, const struct clb_model_options *o,
+                         struct clb_err *err)
 {
     const struct clb_reader *r = &m->reader;
     bool cache = o->memory > 0 && r->map.size > 0;
@@ -60,15 +63,17 @@ static bool open_experts(struct clb_model *m, const struct clb_model_options *o,
     m->limit = o->memory;
     m->dense_bytes = r->size - expert_file_bytes(r);
     if (m->limit && (held > m->limit || m->limit - held < least))
-        return clb_fail(err, CLB_NO_SPACE,
-                        "%s: the memory limit is %" PRIu64 " bytes, but weights need at least %" PRIu64 ": %" PRIu64
-                        " dense, %" PRIu64 " for experts", r->path, m->limit, held + least, m->dense_bytes,
-                        held + least - m->dense_bytes);
+        return clb_fail(
+            err, CLB_NO_SPACE,
+            "%s: the memory limit is %" PRIu64 " bytes, but weights need at least %" PRIu64
+            ": %" PRIu64 " dense, %" PRIu64 " for experts",
+            r->path, m->limit, held + least, m->dense_bytes, held + least - m->dense_bytes);
     m->block = clb_new(r->arch.n_expert, sizeof *m->block, err);
     if (!m->block)
         return false;
     clb_ledger_add(&m->ledger[CLB_POOL_WEIGHTS], held, held);
-    return clb_experts_new(&m->experts, r, cache ? m->limit - held : 0, o->verify, &m->ledger[CLB_POOL_WEIGHTS], err);
+    return clb_experts_new(&m->experts, r, cache ? m->limit - held : 0, o->verify,
+                           &m->ledger[CLB_POOL_WEIGHTS], err);
 }
 
 static bool slabs_disabled(void)
@@ -78,7 +83,8 @@ static bool slabs_disabled(void)
     return v && !strcmp(v, "1");
 }
 
-static bool open_backend(struct clb_model *m, const struct clb_model_options *o, struct clb_err *err)
+static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
+                         struct clb_err *err)
 {
     m->slab_options = (struct clb_slab_options){ .disabled = slabs_disabled() };
     memcpy(m->slab_options.class_bytes, o->slab_classes, sizeof o->slab_classes);
@@ -96,8 +102,8 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
     return m->op->open(&m->be, &bo, err);
 }
 
-bool clb_model_open(struct clb_model **out, const struct clb_model_source *from, const struct clb_model_options *o,
-                    struct clb_err *err)
+bool clb_model_open(struct clb_model **out, const struct clb_model_source *from,
+                    const struct clb_model_options *o, struct clb_err *err)
 {
     struct clb_model *m = clb_new(1, sizeof *m, err);
 
@@ -162,7 +168,8 @@ static bool fit_cache(struct clb_model *m, uint64_t committed, struct clb_err *e
     if (committed > left || left - committed < least)
         return clb_fail(err, CLB_NO_SPACE,
                         "the memory limit is %" PRIu64 " bytes; weights need at least %" PRIu64
-                        ", and KV cache, activations and host buffers %" PRIu64, m->limit, held + least, committed);
+                        ", and KV cache, activations and host buffers %" PRIu64,
+                        m->limit, held + least, committed);
     return clb_experts_resize(m->experts, left - committed, err);
 }
 

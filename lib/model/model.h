@@ -1,7 +1,9 @@
-/* model.h - an open model: file, bound weights, expert store, backend and the memory that passes use.
+/* model.h - an open model: file, bound weights, expert store, backend and the memory that passes
+ * use.
  *
- * Weights do not change after open. Passes of several threads take turns: whoever uses the backend or the
- * expert store holds the turn. Several models live side by side; nothing is shared between them. */
+ * Weights do not change after open. Passes of several threads take turns: whoever uses the backend
+ * or the expert store holds the turn. Several models live side by side; nothing is shared between
+ * them. */
 #ifndef CLB_MODEL_MODEL_H
 #define CLB_MODEL_MODEL_H
 
@@ -11,11 +13,11 @@
 #include "lib/model/experts.h"
 
 struct clb_model_options {
-    unsigned n_thread;      /* 0: clb_pool_default_threads */
-    const char *cpu_level;  /* NULL: the best */
-    const char *backend;    /* NULL: "cpu" */
-    uint64_t memory;        /* most bytes for weights and all runs together; 0: no limit */
-    bool verify;            /* checksums of blocks on first touch */
+    unsigned n_thread;     /* 0: clb_pool_default_threads */
+    const char *cpu_level; /* NULL: the best */
+    const char *backend;   /* NULL: "cpu" */
+    uint64_t memory;       /* most bytes for weights and all runs together; 0: no limit */
+    bool verify;           /* checksums of blocks on first touch */
     bool no_routing_cache;
     size_t slab_classes[CLB_SLAB_CLASSES]; /* all 0: the slab's defaults */
 };
@@ -28,27 +30,28 @@ struct clb_model {
     struct clb_experts *experts;
     const struct clb_backend_ops *op;
     struct clb_backend *be;
-    struct clb_slab *slab;       /* activations */
+    struct clb_slab *slab; /* activations */
     struct clb_slab_options slab_options;
     struct clb_ledger ledger[CLB_POOL_KINDS];
-    const uint8_t **block;       /* [largest n_expert] scratch of a pass */
-    uint64_t dense_bytes;        /* of the file without expert blocks */
-    uint64_t limit;              /* of memory; 0: none */
-    uint64_t committed;          /* bytes that open runs were promised; under the turn */
-    pthread_mutex_t lock;        /* of the two tickets */
+    const uint8_t **block; /* [largest n_expert] scratch of a pass */
+    uint64_t dense_bytes;  /* of the file without expert blocks */
+    uint64_t limit;        /* of memory; 0: none */
+    uint64_t committed;    /* bytes that open runs were promised; under the turn */
+    pthread_mutex_t lock;  /* of the two tickets */
     pthread_cond_t called;
-    uint64_t ticket, serving;    /* whose turn it is: in order of arrival */
+    uint64_t ticket, serving; /* whose turn it is: in order of arrival */
 };
 
-/* `path`, or `bytes` of a file in memory that outlive the model (64-byte aligned) when path is NULL. The file is checked whole against its
- * descriptor, and refused when this engine cannot run it or the memory limit cannot hold it. */
+/* `path`, or `bytes` of a file in memory that outlive the model (64-byte aligned) when path is
+ * NULL. The file is checked whole against its descriptor, and refused when this engine cannot run
+ * it or the memory limit cannot hold it. */
 struct clb_model_source {
     const char *path;
     const void *bytes;
     size_t n;
 };
-bool clb_model_open(struct clb_model **out, const struct clb_model_source *from, const struct clb_model_options *o,
-                    struct clb_err *err);
+bool clb_model_open(struct clb_model **out, const struct clb_model_source *from,
+                    const struct clb_model_options *o, struct clb_err *err);
 void clb_model_close(struct clb_model *m); /* NULL is fine */
 
 void clb_model_take_turn(struct clb_model *m);
@@ -57,8 +60,9 @@ void clb_model_end_turn(struct clb_model *m);
 /* Whether a cache instead of the mapping holds the experts. */
 bool clb_model_has_cache(const struct clb_model *m);
 
-/* A run (batch, infer call) needs `bytes` beside the weights, from now until release. Under a memory limit the expert
- * cache takes what is left; CLB_NO_SPACE when that is too little for one layer. Both wait for the turn. */
+/* A run (batch, infer call) needs `bytes` beside the weights, from now until release. Under a
+ * memory limit the expert cache takes what is left; CLB_NO_SPACE when that is too little for one
+ * layer. Both wait for the turn. */
 bool clb_model_commit(struct clb_model *m, uint64_t bytes, struct clb_err *err);
 void clb_model_release(struct clb_model *m, uint64_t bytes);
 

@@ -21,17 +21,20 @@ static uint64_t weight_bytes(const struct clb_model *m, uint64_t run)
     return m->dense_bytes + (cache < least ? least : least_of(cache, all));
 }
 
-bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s, struct clb_err *err)
+bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s,
+                  struct clb_err *err)
 {
     struct clb_kv_shape kv;
     uint64_t run, system = clb_memory_available("");
 
     *p = (struct clb_memory_plan){ .host_buffers = s->host_bytes };
-    p->activations = clb_slab_cost(&m->slab_options, m->op->acts_bytes(m->be, &m->reader.arch, &s->acts));
+    p->activations =
+        clb_slab_cost(&m->slab_options, m->op->acts_bytes(m->be, &m->reader.arch, &s->acts));
     if (!clb_kv_shape_init(&kv, &m->reader.arch, s->acts.kv_dtype) ||
-        !clb_mul(kv.block_bytes, s->n_block, &p->kv_cache) || !clb_add(p->kv_cache, p->activations, &run) ||
-        !clb_add(run, p->host_buffers, &run))
-        return clb_fail(err, CLB_USAGE, "a KV cache of %" PRIu64 " positions is larger than memory can be",
+        !clb_mul(kv.block_bytes, s->n_block, &p->kv_cache) ||
+        !clb_add(p->kv_cache, p->activations, &run) || !clb_add(run, p->host_buffers, &run))
+        return clb_fail(err, CLB_USAGE,
+                        "a KV cache of %" PRIu64 " positions is larger than memory can be",
                         (uint64_t)s->n_block * CLB_KV_BLOCK);
     clb_model_take_turn(m);
     p->weights = weight_bytes(m, run);
@@ -53,8 +56,9 @@ bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err)
 {
     if (p->available == 0 || clb_plan_run_bytes(p) <= p->available)
         return true;
-    return clb_fail(err, CLB_NO_SPACE,
-                    "needs %" PRIu64 " bytes beside the weights (KV cache %" PRIu64 ", activations %" PRIu64
-                    ", host buffers %" PRIu64 "), but %" PRIu64 " are available; a shorter context needs less",
-                    clb_plan_run_bytes(p), p->kv_cache, p->activations, p->host_buffers, p->available);
+    return clb_fail(
+        err, CLB_NO_SPACE,
+        "needs %" PRIu64 " bytes beside the weights (KV cache %" PRIu64 ", activations %" PRIu64
+        ", host buffers %" PRIu64 "), but %" PRIu64 " are available; a shorter context needs less",
+        clb_plan_run_bytes(p), p->kv_cache, p->activations, p->host_buffers, p->available);
 }

@@ -18,11 +18,12 @@ struct clb_memory_plan {
 };
 
 /* CLB_USAGE when a size does not fit in 64 bits. */
-bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s, struct clb_err *err);
+bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s,
+                  struct clb_err *err);
 /* Everything but the weights. */
 uint64_t clb_plan_run_bytes(const struct clb_memory_plan *p);
-/* CLB_NO_SPACE, by category, when what must be allocated is more than the system has. Mapped weights are not counted: the system
- * reads them again when it has to. */
+/* CLB_NO_SPACE, by category, when what must be allocated is more than the system has. Mapped
+ * weights are not counted: the system reads them again when it has to. */
 bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err);
 
 #endif

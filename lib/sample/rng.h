@@ -1,5 +1,5 @@
-/* rng.h - random numbers by counter: Philox4x32-10 (Salmon et al., SC 2011). A pure function, so that the
- * number drawn for a position does not depend on what was drawn before or elsewhere. */
+/* rng.h - random numbers by counter: Philox4x32-10 (Salmon et al., SC 2011). A pure function, so
+ * that the number drawn for a position does not depend on what was drawn before or elsewhere. */
 #ifndef CLB_SAMPLE_RNG_H
 #define CLB_SAMPLE_RNG_H
 

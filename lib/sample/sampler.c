@@ -12,18 +12,19 @@ enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
 /* Candidates stay in ascending order of id through every filter. */
 struct clb_sampler {
     uint32_t n_vocab;
-    uint32_t n;       /* candidates left */
-    float *value;     /* [n_vocab] logit, later weight exp(logit - max), of candidate i */
-    uint32_t *id;     /* [n_vocab] */
-    bool *seen;       /* [n_vocab] all false between calls */
-    uint64_t *sum;    /* [DIGITS] histogram */
+    uint32_t n;    /* candidates left */
+    float *value;  /* [n_vocab] logit, later weight exp(logit - max), of candidate i */
+    uint32_t *id;  /* [n_vocab] */
+    bool *seen;    /* [n_vocab] all false between calls */
+    uint64_t *sum; /* [DIGITS] histogram */
 };
 
 static bool in_range(float v, float low, float high, const char *name, struct clb_err *err)
 {
     if (v >= low && v <= high) /* false for NaN */
         return true;
-    clb_fail(err, CLB_USAGE, "%s %g: must be from %g to %g", name, (double)v, (double)low, (double)high);
+    clb_fail(err, CLB_USAGE, "%s %g: must be from %g to %g", name, (double)v, (double)low,
+             (double)high);
     return clb_err_place(err, NULL, name, CLB_NO_OFFSET);
 }
 
@@ -164,8 +165,9 @@ static uint64_t units(float weight)
     return (uint64_t)(weight * 0x1p40f);
 }
 
-/* Keeps the largest candidates until their sizes (1 each, or their weights) reach `need`: the radix search
- * finds the key of the last one digit by digit, from the top; among equal keys the lowest ids are kept. */
+/* Keeps the largest candidates until their sizes (1 each, or their weights) reach `need`: the radix
+ * search finds the key of the last one digit by digit, from the top; among equal keys the lowest
+ * ids are kept. */
 static void keep_largest(struct clb_sampler *s, uint64_t need, bool weighted)
 {
     static const unsigned shift[] = { 21, 10, 0 }, width[] = { 11, 11, 10 };

@@ -1,9 +1,10 @@
 /* sampler.h - from the logits of one position to the next token.
  *
- * Steps, in this order: repetition penalty, temperature, top-k, top-p, min-p, one draw. Probabilities are
- * held as integers (weights in units of 2^-40 of the likeliest token's), so their sums are exact and the choice
- * does not depend on the order of summation; together with lib/base/fmath.h that makes the result a
- * pure function of its arguments, the same on every machine. NaN logits are never chosen. */
+ * Steps, in this order: repetition penalty, temperature, top-k, top-p, min-p, one draw.
+ * Probabilities are held as integers (weights in units of 2^-40 of the likeliest token's), so their
+ * sums are exact and the choice does not depend on the order of summation; together with
+ * lib/base/fmath.h that makes the result a pure function of its arguments, the same on every
+ * machine. NaN logits are never chosen. */
 #ifndef CLB_SAMPLE_SAMPLER_H
 #define CLB_SAMPLE_SAMPLER_H
 
@@ -14,11 +15,12 @@
 #include "lib/base/err.h"
 
 struct clb_sampling {
-    float temperature;        /* 0: greedy */
-    uint32_t top_k;           /* 0: off; ties: lowest ids are kept */
-    float top_p;              /* 0 or 1: off; the smallest set of likeliest tokens whose sum reaches it */
-    float min_p;              /* 0: off; keeps tokens at least this likely relative to the likeliest */
-    float repetition_penalty; /* 0 or 1: off; divides positive and multiplies negative logits of recent tokens */
+    float temperature; /* 0: greedy */
+    uint32_t top_k;    /* 0: off; ties: lowest ids are kept */
+    float top_p;       /* 0 or 1: off; the smallest set of likeliest tokens whose sum reaches it */
+    float min_p;       /* 0: off; keeps tokens at least this likely relative to the likeliest */
+    float repetition_penalty;   /* 0 or 1: off; divides positive and multiplies negative logits of
+                                   recent tokens */
     uint32_t repetition_window; /* tokens looked back; 0: 64 */
     uint64_t seed;
 };
@@ -34,17 +36,19 @@ void clb_sampler_free(struct clb_sampler *s); /* NULL is fine */
 uint64_t clb_sampler_bytes(uint32_t n_vocab);
 
 struct clb_draw {
-    const float *logits;      /* [vocab] */
-    const int32_t *recent;    /* [n_recent] the sequence so far, each < vocab; only the window at its end is looked at */
+    const float *logits;   /* [vocab] */
+    const int32_t *recent; /* [n_recent] the sequence so far, each < vocab; only the window at its
+                              end is looked at */
     size_t n_recent;
-    uint64_t position;        /* of the token that is chosen: counts the generator */
+    uint64_t position; /* of the token that is chosen: counts the generator */
 };
 /* The chosen id; -1 when no logit is a number above -inf. `o` has passed clb_sampling_check. */
 int32_t clb_sample(struct clb_sampler *s, const struct clb_sampling *o, const struct clb_draw *d);
 
 /* The id of the largest logit, ties lowest; -1 as above. */
 int32_t clb_argmax(const float *logits, uint32_t n);
-/* Natural logarithm of the softmax probability of `id` < n; NaN when no logit is a number above -inf. */
+/* Natural logarithm of the softmax probability of `id` < n; NaN when no logit is a number above
+ * -inf. */
 float clb_logprob(const float *logits, uint32_t n, uint32_t id);
 
 #endif

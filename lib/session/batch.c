@@ -8,7 +8,7 @@
 
 enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512, LOGIT_BYTES = 16 << 20 };
 
-/* -- sizes -------------------------------------------------------------------------------------- */
+/* -- sizes ------------------------------------------------------------------------------------- */
 
 static uint32_t least_of(uint64_t a, uint64_t b)
 {
@@ -23,7 +23,8 @@ static bool resolve(struct clb_batch_options *o, const struct clb_model *m, stru
     o->max_sessions = o->max_sessions ? o->max_sessions : 1;
     o->context = o->context ? o->context : least_of(a->max_positions, DEFAULT_CONTEXT);
     if (o->context > a->max_positions)
-        return clb_fail(err, CLB_USAGE, "a context of %u tokens: the model has at most %u positions", o->context,
+        return clb_fail(err, CLB_USAGE,
+                        "a context of %u tokens: the model has at most %u positions", o->context,
                         a->max_positions);
     uint64_t all = (uint64_t)o->max_sessions * o->context;
     o->kv_tokens = o->kv_tokens ? o->kv_tokens : all;
@@ -33,7 +34,8 @@ static bool resolve(struct clb_batch_options *o, const struct clb_model *m, stru
     o->logit_rows = least_of(o->prefill_chunk, o->logit_rows);
     if (o->kv_default)
         o->kv_dtype = clb_kv_default(m);
-    if (o->max_sessions > UINT32_MAX - o->prefill_chunk || o->max_sessions > UINT32_MAX - o->logit_rows)
+    if (o->max_sessions > UINT32_MAX - o->prefill_chunk ||
+        o->max_sessions > UINT32_MAX - o->logit_rows)
         return clb_fail(err, CLB_USAGE, "%u sessions are too many", o->max_sessions);
     return clb_check_top_k(m, o->experts_per_token, err);
 }
@@ -61,17 +63,19 @@ static void carve(struct clb_batch *b, struct clb_carver *c, uint32_t max_logits
 }
 
 /* `o` is resolved. */
-static bool run_options(struct clb_runner_options *r, const struct clb_batch_options *o, const struct clb_model *m,
-                        struct clb_err *err)
+static bool run_options(struct clb_runner_options *r, const struct clb_batch_options *o,
+                        const struct clb_model *m, struct clb_err *err)
 {
     struct clb_batch none = { .max_sessions = o->max_sessions, .context = o->context };
     struct clb_carver c = { 0 };
     uint64_t n_block = o->kv_tokens / CLB_KV_BLOCK + (o->kv_tokens % CLB_KV_BLOCK != 0);
     uint64_t useful = (uint64_t)o->max_sessions * blocks_for(o->context);
 
-    n_block = o->kv_tokens == (uint64_t)o->max_sessions * o->context || n_block > useful ? useful : n_block;
+    n_block = o->kv_tokens == (uint64_t)o->max_sessions * o->context || n_block > useful ? useful
+                                                                                         : n_block;
     if (n_block > UINT32_MAX)
-        return clb_fail(err, CLB_USAGE, "%" PRIu64 " KV positions are too many", n_block * CLB_KV_BLOCK);
+        return clb_fail(err, CLB_USAGE, "%" PRIu64 " KV positions are too many",
+                        n_block * CLB_KV_BLOCK);
     *r = (struct clb_runner_options){
         .acts = {
             .max_rows = o->prefill_chunk + o->max_sessions - 1,
@@ -88,21 +92,25 @@ static bool run_options(struct clb_runner_options *r, const struct clb_batch_opt
     r->host_bytes = c.at;
     r->aside_bytes = clb_sampler_bytes(m->reader.arch.vocab_size);
     if (c.overflow)
-        return clb_fail(err, CLB_USAGE, "%u sessions of %u tokens are larger than memory can be", o->max_sessions, o->context);
+        return clb_fail(err, CLB_USAGE, "%u sessions of %u tokens are larger than memory can be",
+                        o->max_sessions, o->context);
     return true;
 }
 
-bool clb_batch_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_batch_options *o, struct clb_err *err)
+bool clb_batch_plan(struct clb_memory_plan *p, struct clb_model *m,
+                    const struct clb_batch_options *o, struct clb_err *err)
 {
     struct clb_batch_options full = *o;
     struct clb_runner_options r;
 
-    return resolve(&full, m, err) && run_options(&r, &full, m, err) && clb_runner_plan(p, m, &r, err);
+    return resolve(&full, m, err) && run_options(&r, &full, m, err) &&
+           clb_runner_plan(p, m, &r, err);
 }
 
-/* -- open and close ----------------------------------------------------------------------------- */
+/* -- open and close ---------------------------------------------------------------------------- */
 
-bool clb_batch_open(struct clb_batch **out, struct clb_model *m, const struct clb_batch_options *o, struct clb_err *err)
+bool clb_batch_open(struct clb_batch **out, struct clb_model *m, const struct clb_batch_options *o,
+                    struct clb_err *err)
 {
     struct clb_batch_options full = *o;
     struct clb_runner_options r;
@@ -117,7 +125,8 @@ bool clb_batch_open(struct clb_batch **out, struct clb_model *m, const struct cl
     b->max_sessions = full.max_sessions;
     b->context = full.context;
     b->prefill_chunk = full.prefill_chunk;
-    if (!clb_runner_open(&b->run, m, &r, err) || !clb_sampler_new(&b->sampler, m->reader.arch.vocab_size, err)) {
+    if (!clb_runner_open(&b->run, m, &r, err) ||
+        !clb_sampler_new(&b->sampler, m->reader.arch.vocab_size, err)) {
         clb_batch_close(b);
         return false;
     }
@@ -160,7 +169,7 @@ void clb_batch_profile_reset(struct clb_batch *b)
     *p = (struct clb_profile){ .expert_rows = p->expert_rows };
 }
 
-/* -- a step --------------------------------------------------------------------------------------- */
+/* -- a step ------------------------------------------------------------------------------------ */
 
 /* What is left to be given away in the pass that is being put together. */
 struct budget {
@@ -255,7 +264,9 @@ static void gather(struct clb_batch *b)
         bool last = s->n_row == pending(s);
 
         clb_runner_add(&b->run, &s->kv, s->token + s->kv.length, s->n_row,
-                    s->on_rows ? CLB_LOGITS_ALL : last ? CLB_LOGITS_LAST : CLB_LOGITS_NONE);
+                       s->on_rows ? CLB_LOGITS_ALL
+                       : last     ? CLB_LOGITS_LAST
+                                  : CLB_LOGITS_NONE);
     }
 }
 

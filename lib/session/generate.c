@@ -21,7 +21,8 @@ static bool catch_up(struct clb_session *s, struct clb_err *err)
     return true;
 }
 
-bool clb_generate(struct clb_session *s, const struct clb_generation_job *job, enum clb_finish *finish, struct clb_err *err)
+bool clb_generate(struct clb_session *s, const struct clb_generation_job *job,
+                  enum clb_finish *finish, struct clb_err *err)
 {
     const struct clb_generation *g = &s->batch->run.model->reader.generation;
     int32_t id;

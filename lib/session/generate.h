@@ -11,14 +11,15 @@ typedef int clb_token_fn(void *arg, int32_t id); /* nonzero: stop */
 struct clb_generation_job {
     const int32_t *ids; /* [n] fed first */
     size_t n;
-    uint32_t max_new;   /* 0: what the context allows */
+    uint32_t max_new; /* 0: what the context allows */
     bool ignore_eos;
-    clb_token_fn *fn;   /* NULL: nobody listens; the tokens are in the session */
+    clb_token_fn *fn; /* NULL: nobody listens; the tokens are in the session */
     void *arg;
 };
 
-/* Every new token is fed to the session and given to fn; an end token ends it and is neither. The last token is fed, not
- * computed. Other sessions of the batch are computed along. */
-bool clb_generate(struct clb_session *s, const struct clb_generation_job *job, enum clb_finish *finish, struct clb_err *err);
+/* Every new token is fed to the session and given to fn; an end token ends it and is neither. The
+ * last token is fed, not computed. Other sessions of the batch are computed along. */
+bool clb_generate(struct clb_session *s, const struct clb_generation_job *job,
+                  enum clb_finish *finish, struct clb_err *err);
 
 #endif

@@ -1,6 +1,7 @@
-/* infer.c - the rows of all sequences, one after the other, are cut into chunks; a chunk is a pass. Its logits are
- * rows side by side of the caller's array, so they are computed right there. A sequence holds KV blocks only
- * from the pass that has its first row to the one that has its last. */
+/* infer.c - the rows of all sequences, one after the other, are cut into chunks; a chunk is a pass.
+ * Its logits are rows side by side of the caller's array, so they are computed right there. A
+ * sequence holds KV blocks only from the pass that has its first row to the one that has its last.
+ */
 #include "lib/session/infer.h"
 
 #include <inttypes.h>
@@ -22,20 +23,23 @@ static bool check(const struct clb_model *m, const struct clb_infer_job *job, st
     uint64_t n, bytes;
 
     if (job->batch == 0 || job->length == 0)
-        return clb_fail(err, CLB_USAGE, "%zu sequences of %zu tokens: there is nothing to compute", job->batch, job->length);
+        return clb_fail(err, CLB_USAGE, "%zu sequences of %zu tokens: there is nothing to compute",
+                        job->batch, job->length);
     if (job->length > a->max_positions)
-        return clb_fail(err, CLB_USAGE, "sequences of %zu tokens: the model has at most %u positions", job->length,
+        return clb_fail(err, CLB_USAGE,
+                        "sequences of %zu tokens: the model has at most %u positions", job->length,
                         a->max_positions);
-    if (!clb_mul(job->batch, job->length, &n) || !clb_mul(n, (uint64_t)a->vocab_size * sizeof(float), &bytes) ||
-        bytes > PTRDIFF_MAX)
-        return clb_fail(err, CLB_USAGE, "the logits of %zu sequences of %zu tokens are larger than memory can be",
+    if (!clb_mul(job->batch, job->length, &n) ||
+        !clb_mul(n, (uint64_t)a->vocab_size * sizeof(float), &bytes) || bytes > PTRDIFF_MAX)
+        return clb_fail(err, CLB_USAGE,
+                        "the logits of %zu sequences of %zu tokens are larger than memory can be",
                         job->batch, job->length);
     for (size_t i = 0; i < n; i++)
         if (job->ids[i] < 0 || (uint32_t)job->ids[i] >= a->vocab_size)
             return clb_fail(err, CLB_USAGE,
                             "input_ids[%zu] (sequence %zu, position %zu): id %" PRId32
-                            " is not below the vocabulary size %u", i, i / job->length, i % job->length, job->ids[i],
-                            a->vocab_size);
+                            " is not below the vocabulary size %u",
+                            i, i / job->length, i % job->length, job->ids[i], a->vocab_size);
     return clb_check_top_k(m, job->top_k, err);
 }
 
@@ -123,7 +127,8 @@ static bool pass(struct inference *f, size_t *row, struct clb_err *err)
     return ok;
 }
 
-bool clb_infer(struct clb_model *m, const struct clb_infer_job *job, struct clb_profile *profile, struct clb_err *err)
+bool clb_infer(struct clb_model *m, const struct clb_infer_job *job, struct clb_profile *profile,
+               struct clb_err *err)
 {
     struct inference f = { .job = job };
     bool ok = true;

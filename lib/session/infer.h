@@ -5,12 +5,13 @@
 #include "lib/session/runner.h"
 
 struct clb_infer_job {
-    const int32_t *ids;  /* [batch][length] */
-    float *logits;       /* [batch][length][vocab], filled */
+    const int32_t *ids; /* [batch][length] */
+    float *logits;      /* [batch][length][vocab], filled */
     size_t batch, length;
-    uint32_t top_k;      /* experts per token; 0: the model's */
+    uint32_t top_k; /* experts per token; 0: the model's */
 };
 /* `profile` (may be NULL) is added up. */
-bool clb_infer(struct clb_model *m, const struct clb_infer_job *job, struct clb_profile *profile, struct clb_err *err);
+bool clb_infer(struct clb_model *m, const struct clb_infer_job *job, struct clb_profile *profile,
+               struct clb_err *err);
 
 #endif

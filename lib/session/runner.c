@@ -6,7 +6,8 @@ void *clb_carve(struct clb_carver *c, uint64_t n, uint64_t bytes)
 {
     uint64_t part, end;
 
-    if (!clb_mul(n, bytes, &part) || !clb_round_up(part, 64, &part) || !clb_add(c->at, part, &end)) {
+    if (!clb_mul(n, bytes, &part) || !clb_round_up(part, 64, &part) ||
+        !clb_add(c->at, part, &end)) {
         c->overflow = true;
         return NULL;
     }
@@ -35,7 +36,8 @@ static bool host_bytes(const struct clb_runner_options *o, uint64_t *bytes, stru
     return true;
 }
 
-bool clb_runner_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_runner_options *o, struct clb_err *err)
+bool clb_runner_plan(struct clb_memory_plan *p, struct clb_model *m,
+                     const struct clb_runner_options *o, struct clb_err *err)
 {
     struct clb_run_shape s = { .acts = o->acts, .n_block = o->n_block };
 
@@ -52,7 +54,8 @@ static bool open_profile(struct clb_runner *r, struct clb_err *err)
     r->profile = clb_new(1, sizeof *r->profile, err);
     if (!r->profile)
         return false;
-    r->profile->expert_rows = clb_new((size_t)a->n_layer * a->n_expert, sizeof *r->profile->expert_rows, err);
+    r->profile->expert_rows =
+        clb_new((size_t)a->n_layer * a->n_expert, sizeof *r->profile->expert_rows, err);
     return r->profile->expert_rows != NULL;
 }
 
@@ -81,7 +84,8 @@ static bool open_acts(struct clb_runner *r, struct clb_err *err)
     return ok;
 }
 
-bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb_runner_options *o, struct clb_err *err)
+bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb_runner_options *o,
+                     struct clb_err *err)
 {
     struct clb_memory_plan plan;
     struct clb_kv_shape kv;
@@ -137,7 +141,8 @@ bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *
             most = most / a->n_group * a->top_groups;
         most = most < CLB_MAX_TOP_K ? most : CLB_MAX_TOP_K;
         if (top_k > most) {
-            clb_fail(err, CLB_USAGE, "%u experts per token: layer %u can use at most %u", top_k, l, most);
+            clb_fail(err, CLB_USAGE, "%u experts per token: layer %u can use at most %u", top_k, l,
+                     most);
             return clb_err_place(err, NULL, "experts_per_token", CLB_NO_OFFSET);
         }
     }
@@ -171,7 +176,8 @@ void clb_runner_begin(struct clb_runner *r)
     };
 }
 
-void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n, enum clb_logits want)
+void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n,
+                    enum clb_logits want)
 {
     struct clb_pass *p = &r->pass;
 

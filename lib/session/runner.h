@@ -1,5 +1,5 @@
-/* runner.h - what a batch and a colibri_infer call have in common: memory that is planned, promised and reserved at
- * once, and passes put together row by row. */
+/* runner.h - what a batch and a colibri_infer call have in common: memory that is planned, promised
+ * and reserved at once, and passes put together row by row. */
 #ifndef CLB_SESSION_RUNNER_H
 #define CLB_SESSION_RUNNER_H
 
@@ -16,9 +16,10 @@ void *clb_carve(struct clb_carver *c, uint64_t n, uint64_t bytes);
 
 struct clb_runner_options {
     struct clb_acts_shape acts;
-    uint32_t n_block;       /* of the KV pool */
-    uint64_t host_bytes;    /* that the owner will carve from `host` */
-    uint64_t aside_bytes;   /* host memory that the owner allocates itself: planned and counted with the rest */
+    uint32_t n_block;     /* of the KV pool */
+    uint64_t host_bytes;  /* that the owner will carve from `host` */
+    uint64_t aside_bytes; /* host memory that the owner allocates itself: planned and counted with
+                             the rest */
     bool profile;
 };
 
@@ -27,21 +28,23 @@ struct clb_runner {
     struct clb_kv_pool *pool;
     struct clb_acts *acts;
     struct clb_acts_shape shape;
-    struct clb_carver host;  /* one block, owned: host.base */
-    uint64_t host_bytes;     /* of the block, and aside */
-    uint64_t committed;      /* to be released */
-    struct clb_profile *profile; /* NULL: not wanted */
-    struct clb_pass pass;    /* its arrays, below, are in the host block */
-    int32_t *token;          /* [max_rows] */
+    struct clb_carver host;        /* one block, owned: host.base */
+    uint64_t host_bytes;           /* of the block, and aside */
+    uint64_t committed;            /* to be released */
+    struct clb_profile *profile;   /* NULL: not wanted */
+    struct clb_pass pass;          /* its arrays, below, are in the host block */
+    int32_t *token;                /* [max_rows] */
     uint32_t *position, *sequence; /* [max_rows] */
-    uint32_t *logit_row;     /* [max_logits] */
-    struct clb_kv_seq **seq; /* [max_seqs] */
+    uint32_t *logit_row;           /* [max_logits] */
+    struct clb_kv_seq **seq;       /* [max_seqs] */
 };
 
 /* Computes the plan and nothing else. */
-bool clb_runner_plan(struct clb_memory_plan *p, struct clb_model *m, const struct clb_runner_options *o, struct clb_err *err);
+bool clb_runner_plan(struct clb_memory_plan *p, struct clb_model *m,
+                     const struct clb_runner_options *o, struct clb_err *err);
 /* Plans, refuses what does not fit, then reserves everything. */
-bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb_runner_options *o, struct clb_err *err);
+bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb_runner_options *o,
+                     struct clb_err *err);
 void clb_runner_close(struct clb_runner *r); /* safe on a zeroed struct */
 
 /* CLB_USAGE when a layer cannot use that many experts per token. 0 is the model's own number. */
@@ -51,15 +54,17 @@ enum clb_kv_dtype clb_kv_default(const struct clb_model *m);
 /* The rope parameters of a sequence that was declared to be at most `context` long. */
 void clb_kv_seq_rope(struct clb_kv_seq *s, const struct clb_weights *w, uint32_t context);
 
-/* -- one pass; the caller holds the model's turn from begin to the end of pass --------------------- */
+/* -- one pass; the caller holds the model's turn from begin to the end of pass ----------------- */
 
 /* Empties the pass. */
 void clb_runner_begin(struct clb_runner *r);
-/* Appends n tokens behind the `kv->length` positions of a sequence; logits of the last or of all of them, or none. Blocks are
- * reserved. */
+/* Appends n tokens behind the `kv->length` positions of a sequence; logits of the last or of all of
+ * them, or none. Blocks are reserved. */
 enum clb_logits { CLB_LOGITS_NONE, CLB_LOGITS_LAST, CLB_LOGITS_ALL };
-void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n, enum clb_logits want);
-/* Computes; logits [n_logit][vocab]. On success the lengths of the sequences are raised, on failure nothing has changed. */
+void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n,
+                    enum clb_logits want);
+/* Computes; logits [n_logit][vocab]. On success the lengths of the sequences are raised, on failure
+ * nothing has changed. */
 bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err);
 
 #endif

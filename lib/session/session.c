@@ -5,8 +5,8 @@
 
 #include "lib/session/batch_impl.h"
 
-bool clb_session_open(struct clb_session **out, struct clb_batch *b, const struct clb_sampling *sampling,
-                      struct clb_err *err)
+bool clb_session_open(struct clb_session **out, struct clb_batch *b,
+                      const struct clb_sampling *sampling, struct clb_err *err)
 {
     *out = NULL;
     if (!clb_sampling_check(sampling, err))
@@ -35,14 +35,16 @@ void clb_session_close(struct clb_session *s)
     s->batch = NULL;
 }
 
-static bool check_ids(const struct clb_session *s, const int32_t *ids, size_t n, struct clb_err *err)
+static bool check_ids(const struct clb_session *s, const int32_t *ids, size_t n,
+                      struct clb_err *err)
 {
     uint32_t n_vocab = s->batch->run.model->reader.arch.vocab_size;
 
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint32_t)ids[i] >= n_vocab)
-            return clb_fail(err, CLB_USAGE, "token %zu: id %" PRId32 " is not below the vocabulary size %u", i, ids[i],
-                            n_vocab);
+            return clb_fail(err, CLB_USAGE,
+                            "token %zu: id %" PRId32 " is not below the vocabulary size %u", i,
+                            ids[i], n_vocab);
     return true;
 }
 
@@ -51,8 +53,9 @@ bool clb_session_feed(struct clb_session *s, const int32_t *ids, size_t n, struc
     uint32_t context = s->batch->context;
 
     if (n > context - s->n_token)
-        return clb_fail(err, CLB_USAGE, "%zu more tokens do not fit: the context is %u tokens and has %u", n, context,
-                        s->n_token);
+        return clb_fail(err, CLB_USAGE,
+                        "%zu more tokens do not fit: the context is %u tokens and has %u", n,
+                        context, s->n_token);
     if (!check_ids(s, ids, n, err))
         return false;
     uint32_t length = s->n_token + (uint32_t)n;
@@ -67,7 +70,8 @@ bool clb_session_feed(struct clb_session *s, const int32_t *ids, size_t n, struc
 bool clb_session_rewind(struct clb_session *s, size_t length, struct clb_err *err)
 {
     if (length > s->n_token)
-        return clb_fail(err, CLB_USAGE, "cannot rewind to %zu tokens: the session has %u", length, s->n_token);
+        return clb_fail(err, CLB_USAGE, "cannot rewind to %zu tokens: the session has %u", length,
+                        s->n_token);
     if (length == s->n_token)
         return true;
     s->n_token = (uint32_t)length;
@@ -90,7 +94,9 @@ bool clb_session_sample(struct clb_session *s, int32_t *id, struct clb_err *err)
         return clb_fail(err, CLB_USAGE, "the session has no logits: feed tokens and step first");
     *id = clb_sample(s->batch->sampler, &s->sampling, &draw);
     if (*id < 0)
-        return clb_fail(err, CLB_FAILED, "no token can be chosen at position %u: no logit is a number", s->kv.length);
+        return clb_fail(err, CLB_FAILED,
+                        "no token can be chosen at position %u: no logit is a number",
+                        s->kv.length);
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* session.h - one sequence: its tokens, its KV cache, how its tokens are chosen. Lives in a slot of a batch. */
+/* session.h - one sequence: its tokens, its KV cache, how its tokens are chosen. Lives in a slot of
+ * a batch. */
 #ifndef CLB_SESSION_SESSION_H
 #define CLB_SESSION_SESSION_H
 
@@ -11,21 +12,22 @@ struct clb_batch;
 typedef void clb_rows_fn(void *arg, size_t position, const float *logits /* [vocab] */);
 
 struct clb_session {
-    struct clb_batch *batch;    /* borrowed; NULL: the slot is free */
-    struct clb_kv_seq kv;       /* kv.length tokens are computed */
-    int32_t *token;             /* [context] in the batch's block */
-    uint32_t n_token;           /* fed, computed or not */
-    const float *logits;        /* [vocab] in the batch's block; NULL: none */
+    struct clb_batch *batch; /* borrowed; NULL: the slot is free */
+    struct clb_kv_seq kv;    /* kv.length tokens are computed */
+    int32_t *token;          /* [context] in the batch's block */
+    uint32_t n_token;        /* fed, computed or not */
+    const float *logits;     /* [vocab] in the batch's block; NULL: none */
     struct clb_sampling sampling;
-    clb_rows_fn *on_rows;       /* NULL: only the last row's logits */
+    clb_rows_fn *on_rows; /* NULL: only the last row's logits */
     void *on_rows_arg;
-    uint32_t n_row;             /* rows in the pass that is being put together */
+    uint32_t n_row; /* rows in the pass that is being put together */
 };
 
-bool clb_session_open(struct clb_session **out, struct clb_batch *b, const struct clb_sampling *s, struct clb_err *err);
+bool clb_session_open(struct clb_session **out, struct clb_batch *b, const struct clb_sampling *s,
+                      struct clb_err *err);
 void clb_session_close(struct clb_session *s); /* NULL is fine */
-/* Appends tokens. CLB_USAGE when they do not fit in the context or are no ids of the vocabulary, CLB_NO_SPACE when the pool has too few
- * blocks left; then nothing was appended. */
+/* Appends tokens. CLB_USAGE when they do not fit in the context or are no ids of the vocabulary,
+ * CLB_NO_SPACE when the pool has too few blocks left; then nothing was appended. */
 bool clb_session_feed(struct clb_session *s, const int32_t *ids, size_t n, struct clb_err *err);
 /* Keeps the first `length` tokens. */
 bool clb_session_rewind(struct clb_session *s, size_t length, struct clb_err *err);

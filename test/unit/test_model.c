@@ -99,13 +99,16 @@ static void verify_finds_a_changed_block_on_first_touch(void)
 
     CHECK(tiny_save(&tiny, copy));
     CHECK(clb_reader_open(&r, copy, &err));
-    uint64_t expert_at = clb_reader_experts(&r, 1)->offset[id], dense_at = clb_reader_find(&r, CLB_O, 1)->offset;
+    uint64_t expert_at = clb_reader_experts(&r, 1)->offset[id],
+             dense_at = clb_reader_find(&r, CLB_O, 1)->offset;
     uint64_t limit = r.size + 3 * 4096;
     clb_reader_close(&r);
 
     spoil(copy, expert_at + 10);
     for (int cache = 0; cache < 2; cache++) {
-        const struct clb_model_options o = { .verify = true, .n_thread = 1, .memory = cache ? limit : 0 };
+        const struct clb_model_options o = { .verify = true,
+                                             .n_thread = 1,
+                                             .memory = cache ? limit : 0 };
         CHECK(clb_model_open(&m, &(struct clb_model_source){ .path = copy }, &o, &err));
         CHECK(clb_experts_get(m->experts, 0, &id, 1, &block, &err));
         CHECK(!clb_experts_get(m->experts, 1, &id, 1, &block, &err));
@@ -116,7 +119,8 @@ static void verify_finds_a_changed_block_on_first_touch(void)
         clb_model_close(m);
     }
     spoil(copy, dense_at);
-    CHECK(clb_model_open(&m, &(struct clb_model_source){ .path = copy }, &(struct clb_model_options){ .n_thread = 1 }, &err));
+    CHECK(clb_model_open(&m, &(struct clb_model_source){ .path = copy },
+                         &(struct clb_model_options){ .n_thread = 1 }, &err));
     clb_model_close(m);
     CHECK(!clb_model_open(&m, &(struct clb_model_source){ .path = copy },
                           &(struct clb_model_options){ .n_thread = 1, .verify = true }, &err));
@@ -142,7 +146,8 @@ static void file_cut_while_in_use_is_an_error_of_the_cache(void)
     CHECK_EQ(err.offset, at);
     CHECK_HAS(err.text, "layer 1: expert 7");
     clb_model_close(m);
-    CHECK(!clb_model_open(&m, &(struct clb_model_source){ .path = copy }, &o, &err)); /* and opening it is refused */
+    CHECK(!clb_model_open(&m, &(struct clb_model_source){ .path = copy }, &o,
+                          &err)); /* and opening it is refused */
     unlink(copy);
 }
 
@@ -151,10 +156,13 @@ static void memory_limit_is_kept(void)
     struct clb_model *m = NULL;
     const struct clb_model_source from = { .path = path };
     struct clb_memory_plan plan;
-    struct clb_run_shape shape = { .acts = { 8, 2, 1, 64, 0, CLB_KV_F32 }, .n_block = 1, .host_bytes = 1000 };
+    struct clb_run_shape shape = { .acts = { 8, 2, 1, 64, 0, CLB_KV_F32 },
+                                   .n_block = 1,
+                                   .host_bytes = 1000 };
 
     CHECK(clb_model_open(&m, &from, &(struct clb_model_options){ .n_thread = 1 }, &err));
-    uint64_t dense = m->dense_bytes, least = clb_experts_least_bytes(&m->reader), all = clb_experts_all_bytes(&m->reader);
+    uint64_t dense = m->dense_bytes, least = clb_experts_least_bytes(&m->reader),
+             all = clb_experts_all_bytes(&m->reader);
     CHECK_EQ(m->ledger[CLB_POOL_WEIGHTS].used, tiny.n);
     CHECK(clb_plan_run(&plan, m, &shape, &err));
     uint64_t run = clb_plan_run_bytes(&plan);
@@ -163,11 +171,15 @@ static void memory_limit_is_kept(void)
     CHECK(plan.available > 0);
     clb_model_close(m);
 
-    CHECK(!clb_model_open(&m, &from, &(struct clb_model_options){ .n_thread = 1, .memory = dense + least - 1 }, &err));
+    CHECK(!clb_model_open(&m, &from,
+                          &(struct clb_model_options){ .n_thread = 1, .memory = dense + least - 1 },
+                          &err));
     CHECK_EQ(err.code, CLB_NO_SPACE);
     CHECK_HAS(err.text, "weights need at least");
 
-    CHECK(clb_model_open(&m, &from, &(struct clb_model_options){ .n_thread = 1, .memory = dense + least + run }, &err));
+    CHECK(clb_model_open(
+        &m, &from, &(struct clb_model_options){ .n_thread = 1, .memory = dense + least + run },
+        &err));
     CHECK(clb_plan_run(&plan, m, &shape, &err));
     CHECK_EQ(plan.weights, dense + least);
     CHECK_EQ(plan.total, plan.available);
@@ -180,7 +192,8 @@ static void memory_limit_is_kept(void)
     CHECK(m->ledger[CLB_POOL_WEIGHTS].used > dense + least);
     clb_model_close(m);
 
-    CHECK(clb_model_open(&m, &from, &(struct clb_model_options){ .n_thread = 1, .memory = 1 << 30 }, &err));
+    CHECK(clb_model_open(&m, &from, &(struct clb_model_options){ .n_thread = 1, .memory = 1 << 30 },
+                         &err));
     CHECK(clb_plan_run(&plan, m, &shape, &err));
     CHECK_EQ(plan.weights, dense + all);
     CHECK_EQ(m->ledger[CLB_POOL_WEIGHTS].used, dense + all);
@@ -216,7 +229,8 @@ static void available_memory_knows_control_groups(void)
     write_text(root, "/sys/fs/cgroup/a/memory.max", "40000\n"); /* the one above counts */
     write_text(root, "/sys/fs/cgroup/a/memory.current", "15000\n");
     CHECK_EQ(clb_memory_available(root), 25000);
-    write_text(root, "/sys/fs/cgroup/a/memory.stat", "anon 7\nactive_file 4000\ninactive_file 6000\n");
+    write_text(root, "/sys/fs/cgroup/a/memory.stat",
+               "anon 7\nactive_file 4000\ninactive_file 6000\n");
     CHECK_EQ(clb_memory_available(root), 35000);
     write_text(root, "/proc/self/cgroup", "3:cpu:/x\n4:hugetlb,memory:/c\n");
     write_text(root, "/sys/fs/cgroup/memory/c/memory.limit_in_bytes", "9000\n");
@@ -254,7 +268,8 @@ static void turns_exclude_each_other(void)
     pthread_t thread[4];
     struct taker taker[4];
 
-    CHECK(clb_model_open(&m, &(struct clb_model_source){ .path = path }, &(struct clb_model_options){ .n_thread = 1 }, &err));
+    CHECK(clb_model_open(&m, &(struct clb_model_source){ .path = path },
+                         &(struct clb_model_options){ .n_thread = 1 }, &err));
     for (int i = 0; i < 4; i++) {
         taker[i] = (struct taker){ m, &inside, 0 };
         CHECK(!pthread_create(&thread[i], NULL, take_turns, &taker[i]));
@@ -285,14 +300,21 @@ static void binding_finds_every_kind_of_tensor(void)
     CHECK(clb_reader_open_memory(&r, other.bytes, other.n, &err));
     CHECK(clb_weights_bind(w, &r, &err));
     const struct clb_layer *dense = &w->layer[0], *moe = &w->layer[1];
-    CHECK(w->embed && w->final_norm && w->final_norm_bias && w->rope_inv_freq && !w->rope_inv_freq_long);
+    CHECK(w->embed && w->final_norm && w->final_norm_bias && w->rope_inv_freq &&
+          !w->rope_inv_freq_long);
     CHECK(w->output.tiles && w->output.bias && w->output.rows == a.vocab_size);
-    CHECK(moe->q.bias && moe->k.bias && moe->v.bias && moe->o.bias && moe->sinks && moe->q_norm && moe->k_norm);
-    CHECK(moe->attn_norm && moe->attn_norm_bias && moe->mlp_norm && moe->mlp_norm_bias && !moe->q_a.tiles);
-    CHECK(moe->router.tiles && moe->router.bias && moe->shared_gate.tiles && !moe->router_correction);
-    CHECK(moe->shared[CLB_DOWN].rows == a.hidden_size && moe->shared[CLB_GATE].rows == a.shared_size);
-    CHECK(moe->experts && moe->n_expert == 8 && moe->top_k == 2 && moe->index == 1 && !moe->dense[0].tiles);
-    CHECK(!dense->experts && dense->n_expert == 0 && dense->dense[CLB_UP].rows == a.dense_size && !dense->router.tiles);
+    CHECK(moe->q.bias && moe->k.bias && moe->v.bias && moe->o.bias && moe->sinks && moe->q_norm &&
+          moe->k_norm);
+    CHECK(moe->attn_norm && moe->attn_norm_bias && moe->mlp_norm && moe->mlp_norm_bias &&
+          !moe->q_a.tiles);
+    CHECK(moe->router.tiles && moe->router.bias && moe->shared_gate.tiles &&
+          !moe->router_correction);
+    CHECK(moe->shared[CLB_DOWN].rows == a.hidden_size &&
+          moe->shared[CLB_GATE].rows == a.shared_size);
+    CHECK(moe->experts && moe->n_expert == 8 && moe->top_k == 2 && moe->index == 1 &&
+          !moe->dense[0].tiles);
+    CHECK(!dense->experts && dense->n_expert == 0 && dense->dense[CLB_UP].rows == a.dense_size &&
+          !dense->router.tiles);
     clb_weights_done(w);
     clb_reader_close(&r);
     tiny_free(&other);
@@ -331,7 +353,9 @@ int main(void)
     struct clb_arch a;
 
     tiny_arch(&a);
-    if (!tiny_build(&tiny, &(struct tiny_options){ .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8, .seed = 1 }) ||
+    if (!tiny_build(&tiny,
+                    &(struct tiny_options){
+                        .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8, .seed = 1 }) ||
         !tiny_save(&tiny, path))
         return 1;
     TEST(store_gives_the_blocks_of_the_file);

@@ -1,4 +1,5 @@
-/* The sampler: exact choices where the set is small, counts against probabilities where it is drawn. */
+/* The sampler: exact choices where the set is small, counts against probabilities where it is
+ * drawn. */
 #include <math.h>
 
 #include "lib/sample/rng.h"
@@ -7,7 +8,8 @@
 
 enum { N = 8, MANY = 1000, DRAWS = 20000 };
 
-static int32_t choose(const float *logits, uint32_t n, const struct clb_sampling *o, uint64_t position)
+static int32_t choose(const float *logits, uint32_t n, const struct clb_sampling *o,
+                      uint64_t position)
 {
     struct clb_sampler *s;
     struct clb_err err;
@@ -94,7 +96,9 @@ static void greedy_takes_largest_and_lowest_id(void)
 
 static void not_a_number_is_never_chosen(void)
 {
-    const struct clb_sampling greedy = { 0 }, warm = { .temperature = 1, .top_k = 3, .top_p = 0.99f, .min_p = 1e-6f };
+    const struct clb_sampling greedy = { 0 }, warm = {
+        .temperature = 1, .top_k = 3, .top_p = 0.99f, .min_p = 1e-6f
+    };
     float some[N] = { NAN, -INFINITY, NAN, 2, NAN, -INFINITY, 1, NAN }, none[N];
     uint32_t hits[N];
 
@@ -161,7 +165,8 @@ static void top_k_keeps_k_with_lowest_ids_among_ties(void)
 static void top_p_keeps_the_smallest_set(void)
 {
     /* descending: .30 .25 .15 .10 .08 .05(0) .05(7) .02 */
-    static const double half[N] = { 0, 0.30, 0, 0, 0.25, 0, 0, 0 }, most[N] = { 0.05, 0.30, 0.10, 0, 0.25, 0.08, 0.15, 0 };
+    static const double half[N] = { 0, 0.30, 0, 0, 0.25, 0, 0, 0 },
+                        most[N] = { 0.05, 0.30, 0.10, 0, 0.25, 0.08, 0.15, 0 };
     float logits[N];
     uint32_t hits[N];
 
@@ -192,7 +197,8 @@ static void filters_apply_in_order(void)
     uint32_t hits[N];
 
     logits_of(logits, weight);
-    count(hits, logits, &(struct clb_sampling){ .temperature = 1, .top_k = 4, .top_p = 0.7f, .seed = 7 });
+    count(hits, logits,
+          &(struct clb_sampling){ .temperature = 1, .top_k = 4, .top_p = 0.7f, .seed = 7 });
     CHECK(chi_square(hits, kept) < 13.9);
 }
 
@@ -206,7 +212,8 @@ static void repetition_penalty_looks_back_a_window(void)
     struct clb_err err;
 
     CHECK(clb_sampler_new(&s, N, &err));
-    CHECK_EQ(clb_sample(s, &o, &d), 1); /* 0 is halved once, though seen twice; 1 is outside the window */
+    CHECK_EQ(clb_sample(s, &o, &d),
+             1); /* 0 is halved once, though seen twice; 1 is outside the window */
     o.repetition_window = 0;
     CHECK_EQ(clb_sample(s, &o, &d), 2);
     a[0] = a[1] = a[2] = -9; /* negative logits become more so: 3 wins until it is recent */
@@ -229,7 +236,9 @@ static void same_seed_and_position_same_token(void)
     for (uint64_t p = 0; p < 50; p++) {
         int32_t id = choose(logits, MANY, &o, p);
         CHECK_EQ(choose(logits, MANY, &o, p), id);
-        differ += choose(logits, MANY, &(struct clb_sampling){ .temperature = 1, .top_p = 0.9f, .seed = 98 }, p) != id;
+        differ +=
+            choose(logits, MANY,
+                   &(struct clb_sampling){ .temperature = 1, .top_p = 0.9f, .seed = 98 }, p) != id;
     }
     CHECK(differ > 40);
 }
@@ -263,7 +272,8 @@ static void selection_equals_sorting(void)
 
 static void logprob_is_log_softmax(void)
 {
-    float logits[N], odd[N] = { NAN, 1, -INFINITY, 1, 1, 1, -INFINITY, NAN }, none[2] = { NAN, NAN };
+    float logits[N], odd[N] = { NAN, 1, -INFINITY, 1, 1, 1, -INFINITY, NAN },
+                     none[2] = { NAN, NAN };
     float top[3] = { INFINITY, 0, INFINITY };
 
     logits_of(logits, weight);

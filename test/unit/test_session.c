@@ -1,5 +1,5 @@
-/* Sessions and batches: the bits of a sequence do not depend on who shares its passes, how its prompt is cut, where its
- * experts come from, or what it did before. */
+/* Sessions and batches: the bits of a sequence do not depend on who shares its passes, how its
+ * prompt is cut, where its experts come from, or what it did before. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -21,7 +21,8 @@ static struct clb_model *open_model(const struct clb_model_options *o)
 {
     struct clb_model *m = NULL;
 
-    if (!clb_model_open(&m, &(struct clb_model_source){ .bytes = tiny.bytes, .n = tiny.n }, o, &err))
+    if (!clb_model_open(&m, &(struct clb_model_source){ .bytes = tiny.bytes, .n = tiny.n }, o,
+                        &err))
         printf("# %s\n", err.text);
     return m;
 }
@@ -58,7 +59,9 @@ static void finish(struct clb_batch *b, struct clb_session *s)
         CHECK(clb_batch_step(b, &n, &err));
 }
 
-static const struct clb_batch_options two = { .max_sessions = 2, .context = LONGEST, .kv_default = true };
+static const struct clb_batch_options two = { .max_sessions = 2,
+                                              .context = LONGEST,
+                                              .kv_default = true };
 
 static void infer_equals_sessions(void)
 {
@@ -66,7 +69,9 @@ static void infer_equals_sessions(void)
     struct clb_batch *b = open_batch(m, &two);
     struct clb_session *s = open_session(b);
 
-    CHECK(clb_infer(m, &(struct clb_infer_job){ .ids = prompt, .logits = expected[0], .batch = 1, .length = LONGEST },
+    CHECK(clb_infer(m,
+                    &(struct clb_infer_job){
+                        .ids = prompt, .logits = expected[0], .batch = 1, .length = LONGEST },
                     NULL, &err));
     for (uint32_t n = 0; n < LONGEST; n += n < 70 ? 1 : 13) {
         CHECK(clb_session_feed(s, prompt + s->n_token, n + 1 - s->n_token, &err));
@@ -88,14 +93,20 @@ static void infer_of_many_sequences_equals_one_each(void)
     for (int b = 0; b < BATCH; b++)
         for (int i = 0; i < LENGTH; i++)
             ids[b][i] = (b * 31 + i * 7 + b * i) % VOCAB;
-    CHECK(clb_infer(m, &(struct clb_infer_job){ .ids = ids[0], .logits = all[0][0], .batch = BATCH, .length = LENGTH },
+    CHECK(clb_infer(m,
+                    &(struct clb_infer_job){
+                        .ids = ids[0], .logits = all[0][0], .batch = BATCH, .length = LENGTH },
                     NULL, &err));
     for (int b = 0; b < BATCH; b++) {
-        CHECK(clb_infer(m, &(struct clb_infer_job){ .ids = ids[b], .logits = one[0], .batch = 1, .length = LENGTH },
+        CHECK(clb_infer(m,
+                        &(struct clb_infer_job){
+                            .ids = ids[b], .logits = one[0], .batch = 1, .length = LENGTH },
                         NULL, &err));
         CHECK(!memcmp(all[b], one, sizeof one));
     }
-    CHECK(clb_infer(m, &(struct clb_infer_job){ .ids = ids[0], .logits = all[0][0], .batch = BATCH * LENGTH, .length = 1 },
+    CHECK(clb_infer(m,
+                    &(struct clb_infer_job){
+                        .ids = ids[0], .logits = all[0][0], .batch = BATCH * LENGTH, .length = 1 },
                     NULL, &err)); /* as many sequences as rows */
     CHECK(!memcmp(all[0][0], one[0], ROW) == (ids[0][0] == ids[BATCH - 1][0]));
     for (uint32_t k = 0; k < CLB_POOL_KINDS; k++)
@@ -111,8 +122,9 @@ static void prompts_cut_anywhere_give_the_same_bits(void)
 
     for (size_t i = 0; i < sizeof chunk / sizeof *chunk; i++) {
         struct clb_model *m = plain_model();
-        struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .context = LONGEST, .prefill_chunk = chunk[i],
-                                                                        .kv_default = true });
+        struct clb_batch *b =
+            open_batch(m, &(struct clb_batch_options){
+                              .context = LONGEST, .prefill_chunk = chunk[i], .kv_default = true });
         struct clb_session *s = open_session(b);
         size_t steps = 0, n;
 
@@ -128,14 +140,18 @@ static void prompts_cut_anywhere_give_the_same_bits(void)
     }
 }
 
-/* Six sequences of different lengths, fed at different times, some decoding while others prefill. */
+/* Six sequences of different lengths, fed at different times, some decoding while others prefill.
+ */
 static void a_crowd_equals_each_alone(void)
 {
     enum { CROWD = 6 };
-    static const uint32_t length[CROWD] = { 1, 5, 64, 100, 190, 33 }, start[CROWD] = { 0, 3, 0, 1, 2, 6 };
+    static const uint32_t length[CROWD] = { 1, 5, 64, 100, 190, 33 },
+                          start[CROWD] = { 0, 3, 0, 1, 2, 6 };
     struct clb_model *m = open_model(&(struct clb_model_options){ .n_thread = 2 });
-    struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .max_sessions = CROWD, .context = LONGEST,
-                                                                    .prefill_chunk = 20, .kv_default = true });
+    struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .max_sessions = CROWD,
+                                                                     .context = LONGEST,
+                                                                     .prefill_chunk = 20,
+                                                                     .kv_default = true });
     struct clb_session *s[CROWD] = { 0 };
     size_t n;
 
@@ -167,9 +183,11 @@ static void a_crowd_equals_each_alone(void)
 static void rows_are_shared_fairly(void)
 {
     struct clb_model *m = plain_model();
-    struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .max_sessions = 4, .context = LONGEST,
-                                                                    .prefill_chunk = 30, .kv_default = true });
-    struct clb_session *decoding = open_session(b), *a = open_session(b), *c = open_session(b), *shorty = open_session(b);
+    struct clb_batch *b = open_batch(
+        m, &(struct clb_batch_options){
+               .max_sessions = 4, .context = LONGEST, .prefill_chunk = 30, .kv_default = true });
+    struct clb_session *decoding = open_session(b), *a = open_session(b), *c = open_session(b),
+                       *shorty = open_session(b);
     size_t n;
 
     CHECK(clb_session_feed(decoding, prompt, 1, &err));
@@ -184,14 +202,16 @@ static void rows_are_shared_fairly(void)
     CHECK_EQ(c->kv.length, 13);
     clb_batch_close(b);
 
-    b = open_batch(m, &(struct clb_batch_options){ .max_sessions = 3, .context = LONGEST, .prefill_chunk = 1,
-                                                   .kv_default = true });
+    b = open_batch(
+        m, &(struct clb_batch_options){
+               .max_sessions = 3, .context = LONGEST, .prefill_chunk = 1, .kv_default = true });
     a = open_session(b);
     c = open_session(b);
     CHECK(clb_session_feed(a, prompt, 50, &err) && clb_session_feed(c, prompt, 50, &err));
     for (int i = 0; i < 30; i++)
         CHECK(clb_batch_step(b, &n, &err));
-    CHECK(a->kv.length >= 10 && c->kv.length >= 10); /* one row a step, nobody waits for the other's end */
+    CHECK(a->kv.length >= 10 &&
+          c->kv.length >= 10); /* one row a step, nobody waits for the other's end */
     clb_batch_close(b);
     clb_model_close(m);
 }
@@ -207,7 +227,8 @@ static void rewind_equals_fresh(void)
     for (uint32_t i = 0; i < LONGEST; i++)
         other[i] = (prompt[i] + 1) % VOCAB;
     for (size_t i = 0; i < sizeof back / sizeof *back; i++) {
-        CHECK(clb_session_feed(s, other + s->n_token, LONGEST - s->n_token, &err)); /* wrong from back[i - 1] on */
+        CHECK(clb_session_feed(s, other + s->n_token, LONGEST - s->n_token,
+                               &err)); /* wrong from back[i - 1] on */
         finish(b, s);
         CHECK(clb_session_rewind(s, back[i], &err));
         CHECK(s->logits == NULL);
@@ -246,8 +267,10 @@ static void every_row_is_delivered_in_order(void)
 
     for (size_t i = 0; i < 3; i++) {
         struct clb_model *m = plain_model();
-        struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .max_sessions = 3, .context = LONGEST,
-                                                                        .logit_rows = limit[i], .kv_default = true });
+        struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .max_sessions = 3,
+                                                                         .context = LONGEST,
+                                                                         .logit_rows = limit[i],
+                                                                         .kv_default = true });
         struct clb_session *s[3];
         struct rows rows[2] = { { 0 } };
         size_t n, steps = 0;
@@ -280,12 +303,15 @@ static void an_expert_cache_changes_no_bit(void)
 
     CHECK(tiny_save(&tiny, path));
     const struct clb_model_source from = { .path = path };
-    CHECK(clb_model_open(&m, &from, &(struct clb_model_options){ .n_thread = 1, .memory = 64 << 20 }, &err));
+    CHECK(clb_model_open(&m, &from,
+                         &(struct clb_model_options){ .n_thread = 1, .memory = 64 << 20 }, &err));
     CHECK(clb_batch_plan(&plan, m, &two, &err));
-    uint64_t least = m->dense_bytes + clb_experts_least_bytes(&m->reader) + clb_plan_run_bytes(&plan);
+    uint64_t least =
+        m->dense_bytes + clb_experts_least_bytes(&m->reader) + clb_plan_run_bytes(&plan);
     clb_model_close(m);
 
-    CHECK(clb_model_open(&m, &from, &(struct clb_model_options){ .n_thread = 1, .memory = least }, &err));
+    CHECK(clb_model_open(&m, &from, &(struct clb_model_options){ .n_thread = 1, .memory = least },
+                         &err));
     struct clb_batch *b = open_batch(m, &two);
     struct clb_session *s = open_session(b);
     CHECK_EQ(clb_experts_max_get(m->experts), 2);
@@ -300,7 +326,9 @@ static void an_expert_cache_changes_no_bit(void)
     CHECK(!clb_batch_open(&second, m, &two, &err)); /* there is no room for another one */
     CHECK_EQ(err.code, CLB_NO_SPACE);
     clb_batch_close(b);
-    CHECK(clb_infer(m, &(struct clb_infer_job){ .ids = prompt, .logits = got[0], .batch = 1, .length = 20 }, NULL, &err));
+    CHECK(clb_infer(
+        m, &(struct clb_infer_job){ .ids = prompt, .logits = got[0], .batch = 1, .length = 20 },
+        NULL, &err));
     CHECK(!memcmp(got, expected, 20 * ROW));
     clb_model_close(m);
     unlink(path);
@@ -309,8 +337,9 @@ static void an_expert_cache_changes_no_bit(void)
 static void what_does_not_fit_is_refused(void)
 {
     struct clb_model *m = plain_model();
-    struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .max_sessions = 2, .context = 150, .kv_tokens = 192,
-                                                                    .kv_default = true });
+    struct clb_batch *b = open_batch(
+        m, &(struct clb_batch_options){
+               .max_sessions = 2, .context = 150, .kv_tokens = 192, .kv_default = true });
     struct clb_session *s = open_session(b), *t = open_session(b), *none;
     int32_t bad[3] = { 1, VOCAB, -1 };
 
@@ -340,7 +369,8 @@ static void what_does_not_fit_is_refused(void)
     CHECK(!clb_batch_open(&b, m, &(struct clb_batch_options){ .experts_per_token = 9 }, &err));
     CHECK_EQ(err.code, CLB_USAGE);
     CHECK_HAS(err.text, "at most 8");
-    CHECK(!clb_batch_open(&b, m, &(struct clb_batch_options){ .max_sessions = UINT32_MAX, .context = 512 }, &err));
+    CHECK(!clb_batch_open(
+        &b, m, &(struct clb_batch_options){ .max_sessions = UINT32_MAX, .context = 512 }, &err));
     CHECK(!b);
     clb_model_close(m);
 }
@@ -355,7 +385,8 @@ static void experts_per_token_can_change(void)
     CHECK(clb_infer(m, &job, NULL, &err) && !memcmp(with, expected, sizeof with));
     job.top_k = 8;
     CHECK(clb_infer(m, &job, NULL, &err) && memcmp(with, expected, sizeof with));
-    struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .experts_per_token = 8, .kv_default = true });
+    struct clb_batch *b =
+        open_batch(m, &(struct clb_batch_options){ .experts_per_token = 8, .kv_default = true });
     struct clb_session *s = open_session(b);
     CHECK(clb_session_feed(s, prompt, 4, &err));
     finish(b, s);
@@ -380,10 +411,13 @@ static int collect(void *arg, int32_t id)
 static void generation_stops_for_the_right_reason(void)
 {
     struct clb_model *m = plain_model();
-    struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .context = 40, .kv_default = true });
+    struct clb_batch *b =
+        open_batch(m, &(struct clb_batch_options){ .context = 40, .kv_default = true });
     struct clb_session *s = open_session(b);
     struct collected c = { .n = 0 };
-    struct clb_generation_job job = { .ids = prompt, .n = 10, .max_new = 5, .ignore_eos = true, .fn = collect, .arg = &c };
+    struct clb_generation_job job = {
+        .ids = prompt, .n = 10, .max_new = 5, .ignore_eos = true, .fn = collect, .arg = &c
+    };
     enum clb_finish why;
 
     CHECK(clb_generate(s, &job, &why, &err));
@@ -429,18 +463,22 @@ static void generation_stops_for_the_right_reason(void)
 static void sampling_does_not_depend_on_company(void)
 {
     struct clb_model *m = plain_model();
-    struct clb_sampling how = { .temperature = 1.2f, .top_p = 0.95f, .repetition_penalty = 1.1f, .seed = 5 };
+    struct clb_sampling how = {
+        .temperature = 1.2f, .top_p = 0.95f, .repetition_penalty = 1.1f, .seed = 5
+    };
     int32_t alone[30], id;
     size_t n;
 
     for (int company = 0; company < 2; company++) {
-        struct clb_batch *b = open_batch(m, &(struct clb_batch_options){ .max_sessions = 3, .context = LONGEST,
-                                                                        .kv_default = true });
+        struct clb_batch *b =
+            open_batch(m, &(struct clb_batch_options){
+                              .max_sessions = 3, .context = LONGEST, .kv_default = true });
         struct clb_session *s, *other;
         CHECK(clb_session_open(&s, b, &how, &err));
         CHECK(!clb_session_sample(s, &id, &err) && id == -1);
         for (int k = 0; k < 2 * company; k++) {
-            CHECK(clb_session_open(&other, b, &(struct clb_sampling){ .temperature = 1, .seed = 5 }, &err));
+            CHECK(clb_session_open(&other, b, &(struct clb_sampling){ .temperature = 1, .seed = 5 },
+                                   &err));
             CHECK(clb_session_feed(other, prompt + k, 150, &err));
         }
         CHECK(clb_session_feed(s, prompt, 6, &err));
@@ -490,7 +528,9 @@ static void *call(void *arg)
     static _Thread_local float got[LONGEST][VOCAB];
 
     for (int i = 0; i < 4; i++)
-        c->bad += !clb_infer(c->m, &(struct clb_infer_job){ .ids = prompt, .logits = got[0], .batch = 1, .length = c->length },
+        c->bad += !clb_infer(c->m,
+                             &(struct clb_infer_job){
+                                 .ids = prompt, .logits = got[0], .batch = 1, .length = c->length },
                              NULL, &mine) ||
                   memcmp(got, expected, c->length * ROW);
     return NULL;
@@ -515,7 +555,8 @@ static void threads_take_turns_and_get_the_same_bits(void)
 
 static void two_models_live_side_by_side(void)
 {
-    struct clb_model *a = plain_model(), *c = open_model(&(struct clb_model_options){ .n_thread = 2, .cpu_level = "scalar" });
+    struct clb_model *a = plain_model(), *c = open_model(&(struct clb_model_options){
+                                             .n_thread = 2, .cpu_level = "scalar" });
     struct clb_batch *x = open_batch(a, &two), *y = open_batch(c, &two);
     struct clb_session *s = open_session(x), *t = open_session(y);
     size_t n;
@@ -561,9 +602,13 @@ int main(void)
         prompt[i] = (i * i + 13 * i + 5) % VOCAB;
     tiny_arch(&a);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        printf("# experts %s, dense %s\n", clb_dtype_name(types[i][0]), clb_dtype_name(types[i][1]));
-        if (!tiny_build(&tiny, &(struct tiny_options){ .arch = &a, .expert = types[i][0], .dense = types[i][1],
-                                                       .embed = CLB_F32, .seed = i }))
+        printf("# experts %s, dense %s\n", clb_dtype_name(types[i][0]),
+               clb_dtype_name(types[i][1]));
+        if (!tiny_build(&tiny, &(struct tiny_options){ .arch = &a,
+                                                       .expert = types[i][0],
+                                                       .dense = types[i][1],
+                                                       .embed = CLB_F32,
+                                                       .seed = i }))
             return 1;
         TEST(infer_equals_sessions);
         TEST(infer_of_many_sequences_equals_one_each);
