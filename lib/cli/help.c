@@ -63,6 +63,11 @@ static unsigned option_line(FILE *out, const struct clb_opt *o, int width)
     char left[96];
     int n = left_text(left, sizeof left, o);
 
+    if (n >= width) { /* too long to stand beside */
+        if (out)
+            fprintf(out, "%s\n%*s", left, width, "");
+        return 1 + wrap(out, o->help, width, width);
+    }
     if (out)
         fprintf(out, "%-*s", width, left);
     return wrap(out, o->help, n > width ? n : width, width);

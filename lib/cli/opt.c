@@ -244,6 +244,18 @@ static bool store(const struct clb_opt *o, const char *value, struct clb_err *er
 
 /* -- the command line ------------------------------------------------------------------------ */
 
+/* A value that may be left out: the next word is it only when it is a number. */
+static bool optional_value(const struct clb_opt *o, int argc, char **argv, int *i, struct clb_err *err)
+{
+    double d;
+    char inside[24];
+
+    if (*i + 1 < argc && parse_float(argv[*i + 1], -HUGE_VAL, HUGE_VAL, &d))
+        return store(o, argv[++*i], err);
+    snprintf(inside, sizeof inside, "%.*s", (int)strcspn(o->arg + 1, "]"), o->arg + 1);
+    return store(o, inside, err);
+}
+
 static bool long_option(const struct clb_program *p, int argc, char **argv, int *i,
                         struct clb_err *err)
 {
@@ -257,6 +269,8 @@ static bool long_option(const struct clb_program *p, int argc, char **argv, int 
         return eq ? clb_fail(err, CLB_USAGE, "--%s takes no value", o->name) : store(o, NULL, err);
     if (eq)
         return store(o, eq + 1, err);
+    if (o->arg[0] == '[')
+        return optional_value(o, argc, argv, i, err);
     if (*i + 1 >= argc)
         return clb_fail(err, CLB_USAGE, "--%s needs a value (%s)", o->name, o->arg);
     return store(o, argv[++*i], err);

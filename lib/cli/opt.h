@@ -39,7 +39,8 @@ struct clb_opt {
     enum clb_opt_kind kind;
     char letter;      /* 0: long form only */
     const char *name; /* "threads"; for a group, the heading */
-    const char *arg;  /* "N"; NULL when the option takes nothing; for CHOICE the words */
+    const char *arg;  /* "N"; NULL when the option takes nothing; for CHOICE the words; "[50]": a number that may
+                         be left out, and then is 50 */
     const char *help; /* one line; says the default when there is one */
     void *dst;
     double lo, hi;    /* UINT, FLOAT, UINTS */

@@ -1,0 +1,280 @@
+/* colibri-convert - a checkpoint folder in, one model file out. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/base/clock.h"
+#include "lib/cli/opt.h"
+#include "lib/cli/outfile.h"
+#include "lib/cli/report.h"
+#include "lib/cli/table.h"
+#include "lib/import/convert.h"
+
+static const char name[] = "colibri-convert";
+
+struct args {
+    const char *source, *out, *dtype, *dense_dtype, *scale, *report;
+    struct clb_opt_list ignore;
+    float clip;
+    uint32_t threads;
+    bool force, dry_run, explain;
+    struct clb_common common;
+};
+
+/* The options that decide what is written, as they are recorded in the header: no paths, so that
+ * the same model is the same file wherever it is made. */
+static void describe(const struct args *a, char *buf, size_t n)
+{
+    size_t used = (size_t)snprintf(buf, n, "%s %s --dtype %s", name, CLB_VERSION, a->dtype);
+
+    if (strcmp(a->scale, "row"))
+        used += (size_t)snprintf(buf + used, n - used, " --scale %s", a->scale);
+    if (a->dense_dtype)
+        used += (size_t)snprintf(buf + used, n - used, " --dense-dtype %s", a->dense_dtype);
+    if (a->clip > 0)
+        snprintf(buf + used, n - used, " --clip-gate-softmax %g", (double)a->clip);
+}
+
+static void to_options(const struct args *a, const char *command, struct clb_convert_options *o)
+{
+    *o = (struct clb_convert_options){
+        .source_dir = a->source,
+        .source_dtype = !strcmp(a->dtype, "source"),
+        .dense_dtype_set = a->dense_dtype != NULL,
+        .scale = !strcmp(a->scale, "expert")   ? CLB_SCALE_EXPERT
+                 : !strcmp(a->scale, "tensor") ? CLB_SCALE_TENSOR
+                                               : CLB_SCALE_ROW,
+        .ignore_key = a->ignore.value,
+        .n_ignore = a->ignore.n,
+        .clip_gate_softmax = a->clip,
+        .threads = a->threads,
+        .command = command,
+    };
+    if (!o->source_dtype)
+        clb_dtype_parse(clb_str(a->dtype), &o->dtype);
+    if (a->dense_dtype)
+        clb_dtype_parse(clb_str(a->dense_dtype), &o->dense_dtype);
+}
+
+/* What the options contradict; operands are args[0..n). */
+static bool check_args(struct args *a, char **operand, int n, struct clb_err *err)
+{
+    if (n == 0)
+        return clb_fail(err, CLB_USAGE, "no folder is given");
+    if (n > 1)
+        return clb_fail(err, CLB_USAGE, "one folder is expected, but '%s' follows", operand[1]);
+    a->source = operand[0];
+    if (!a->out && !a->dry_run && !a->explain)
+        return clb_fail(err, CLB_USAGE, "no output is named; use -o FILE");
+    if (strcmp(a->scale, "row") && strcmp(a->dtype, "int8"))
+        return clb_fail(err, CLB_USAGE, "--scale %s needs --dtype int8, but it is %s", a->scale,
+                        a->dtype);
+    return true;
+}
+
+static void print_lines(const char *lines, const char *before, FILE *f)
+{
+    for (const char *end; *lines; lines = end + (*end == '\n')) {
+        end = lines + strcspn(lines, "\n");
+        fprintf(f, "%s%.*s\n", before, (int)(end - lines), lines);
+    }
+}
+
+/* -- what is printed at the end -------------------------------------------------------------- */
+
+static void decibels(struct clb_table *t, double db)
+{
+    if (isinf(db))
+        clb_table_cell(t, "exact");
+    else
+        clb_table_cell(t, "%.1f dB", db);
+}
+
+static void print_fidelity(const struct clb_conversion *c)
+{
+    struct clb_fidelity row[16];
+    uint32_t n = clb_convert_fidelity(c, row, 16), underflows = 0;
+    char buf[CLB_HUMAN];
+
+    for (uint32_t i = 0; i < n; i++)
+        underflows += row[i].underflows != 0;
+    struct clb_table *t = clb_table_new(
+        underflows ? "kind|stored as|>tensors|>values|>fidelity|>worst|where|>underflows"
+                   : "kind|stored as|>tensors|>values|>fidelity|>worst|where");
+    for (uint32_t i = 0; i < n; i++) {
+        clb_table_row(t);
+        clb_table_cell(t, "%s", row[i].kind);
+        clb_table_cell(t, "%s", clb_dtype_name(row[i].dtype));
+        clb_table_cell(t, "%s", clb_human_count(buf, row[i].tensors));
+        clb_table_cell(t, "%s", clb_human_count(buf, row[i].values));
+        decibels(t, row[i].sqnr_db);
+        decibels(t, row[i].worst_sqnr_db);
+        clb_table_cell(t, "%s", row[i].worst);
+        if (underflows)
+            clb_table_cell(t, "%s", clb_human_count(buf, row[i].underflows));
+    }
+    clb_table_print(t, stderr);
+}
+
+static void print_summary(const struct args *a, const struct clb_conversion *c, double seconds)
+{
+    char size[CLB_HUMAN], from[CLB_HUMAN], time[CLB_HUMAN];
+
+    print_fidelity(c);
+    fprintf(stderr, "%s: %s from %s in %s\n", a->out, clb_human_bytes(size, clb_convert_size(c)),
+            clb_human_bytes(from, clb_convert_work(c)), clb_human_seconds(time, seconds));
+}
+
+/* -- steps ----------------------------------------------------------------------------------- */
+
+static bool write_report(const struct clb_conversion *c, struct clb_outfile *o, struct clb_err *err)
+{
+    struct clb_text text = { 0 };
+    bool ok;
+
+    clb_convert_report(c, &text);
+    ok = !text.failed || clb_fail_nomem(err, text.n);
+    if (ok) {
+        FILE *f = fdopen(dup(o->fd), "w");
+
+        ok = f && fwrite(text.p, 1, text.n, f) == text.n;
+        ok = f && fclose(f) == 0 && ok;
+        if (!ok)
+            clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", o->path);
+    }
+    clb_text_free(&text);
+    return ok && clb_outfile_commit(o, err);
+}
+
+static bool open_outputs(const struct args *a, const struct clb_conversion *c,
+                         struct clb_outfile *out, struct clb_outfile *report, struct clb_err *err)
+{
+    if (clb_convert_is_source(c, a->out))
+        return clb_fail(err, CLB_USAGE, "%s: is a file of the checkpoint", a->out);
+    if (!clb_outfile_open(out, a->out, a->force, clb_convert_size(c), err))
+        return false;
+    if (!a->report)
+        return true;
+    if (clb_convert_is_source(c, a->report) || !strcmp(a->report, a->out))
+        return clb_fail(err, CLB_USAGE, "%s: is %s", a->report,
+                        strcmp(a->report, a->out) ? "a file of the checkpoint" : "the output");
+    return clb_outfile_open(report, a->report, a->force, 0, err);
+}
+
+static bool convert(const struct args *a, struct clb_conversion *c, struct clb_err *err)
+{
+    struct clb_outfile out = { .fd = -1 }, report = { .fd = -1 };
+    bool quiet = a->common.quiet, ok = open_outputs(a, c, &out, &report, err);
+    double start = clb_now();
+
+    if (ok) {
+        clb_progress_start("converting", clb_convert_work(c), quiet);
+        ok = clb_convert_run(c, out.fd, clb_progress_at, err);
+        clb_progress_done();
+        if (!ok && !err->file[0]) /* not the checkpoint's fault */
+            clb_fail_in(err, "%s", a->out);
+    }
+    ok = ok && (!a->report || write_report(c, &report, err)) && clb_outfile_commit(&out, err);
+    clb_outfile_discard(&out);
+    clb_outfile_discard(&report);
+    if (ok && !quiet)
+        print_summary(a, c, clb_now() - start);
+    return ok;
+}
+
+static void dry_run(const struct clb_conversion *c)
+{
+    char human[CLB_HUMAN];
+
+    printf("%llu bytes (%s)\n", (unsigned long long)clb_convert_size(c),
+           clb_human_bytes(human, clb_convert_size(c)));
+}
+
+static bool explain(const struct clb_conversion *c, struct clb_err *err)
+{
+    struct clb_text text = { 0 };
+
+    clb_convert_explain(c, &text);
+    if (!text.failed)
+        fwrite(text.p, 1, text.n, stdout);
+    clb_text_free(&text);
+    return !text.failed || clb_fail_nomem(err, 0);
+}
+
+static int run(const struct args *a)
+{
+    struct clb_convert_options o;
+    struct clb_conversion *c = NULL;
+    struct clb_err err = { 0 };
+    char command[128];
+
+    describe(a, command, sizeof command);
+    to_options(a, command, &o);
+    bool ok = clb_convert_plan(&c, &o, &err);
+    const char *problems = ok || !c ? "" : clb_convert_problems(c);
+    if (ok && !a->common.quiet)
+        print_lines(clb_convert_notes(c), "colibri-convert: note: ", stderr);
+    if (ok && a->explain)
+        ok = explain(c, &err);
+    if (ok && a->dry_run)
+        dry_run(c);
+    if (ok && !a->explain && !a->dry_run)
+        ok = convert(a, c, &err);
+    if (!ok) {
+        clb_report(name, &err, a->common.verbose);
+        print_lines(problems, "  ", stderr);
+        if (err.code == CLB_USAGE)
+            fprintf(stderr, "%s: try '%s --help'\n", name, name);
+    }
+    clb_convert_free(c);
+    return clb_finish(name, clb_exit_status(ok ? CLB_OK : (int)err.code));
+}
+
+int main(int argc, char **argv)
+{
+    struct args a = { .dtype = "int8", .scale = "row" };
+    const struct clb_opt opts[] = {
+        { CLB_OPT_GROUP, 0, "What is written", NULL, NULL, NULL, 0, 0, false },
+        { CLB_OPT_STRING, 'o', "output", "FILE", "the model file", &a.out, 0, 0, false },
+        { CLB_OPT_FLAG, 'f', "force", NULL, "replace FILE if it exists", &a.force, 0, 0, false },
+        { CLB_OPT_CHOICE, 0, "dtype", "int8|int4|fp16|bf16|f32|source",
+          "how experts are stored (default: int8)", &a.dtype, 0, 0, false },
+        { CLB_OPT_CHOICE, 0, "dense-dtype", "int8|int4|fp16|bf16|f32",
+          "the other matrices (default: the same; int8 with int4)", &a.dense_dtype, 0, 0, false },
+        { CLB_OPT_CHOICE, 0, "scale", "row|expert|tensor",
+          "int8: what shares a scale (default: row)", &a.scale, 0, 0, false },
+        { CLB_OPT_FLOAT, 0, "clip-gate-softmax", "[50]",
+          "clamp router logits to +-50, or to a number", &a.clip, 0.01, 1e6, false },
+        { CLB_OPT_GROUP, 0, "How", NULL, NULL, NULL, 0, 0, false },
+        { CLB_OPT_LIST, 0, "ignore-key", "NAME", "accept this key of config.json unread", &a.ignore,
+          0, 0, false },
+        { CLB_OPT_STRING, 0, "report", "FILE", "what each tensor and expert lost, as JSON lines",
+          &a.report, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "dry-run", NULL, "check, print the output's size, write nothing",
+          &a.dry_run, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "explain", NULL, "print what each key became, write nothing", &a.explain,
+          0, 0, false },
+        { CLB_OPT_UINT, 't', "threads", "N", "default: one per core", &a.threads, 1, 1024, false },
+        { CLB_OPT_GROUP, 0, "General", NULL, NULL, NULL, 0, 0, false },
+        CLB_OPT_COMMON(&a.common),
+        { .kind = CLB_OPT_END },
+    };
+    const struct clb_program self = {
+        name,
+        "[options] SRC_DIR -o FILE",
+        "Turns the folder of a Mixture-of-Experts checkpoint (safetensors) into one model file.",
+        opts,
+        "Example: colibri-convert --dtype int4 Mixtral-8x7B-v0.1 -o mixtral.bin",
+    };
+    struct clb_err err = { 0 };
+    int operand, status = clb_opt_start(&self, &a.common, argc, argv, &operand);
+
+    if (status >= 0)
+        return status;
+    if (check_args(&a, argv + operand, argc - operand, &err))
+        return run(&a);
+    clb_report(name, &err, a.common.verbose);
+    fprintf(stderr, "%s: try '%s --help'\n", name, name);
+    return 2;
+}
