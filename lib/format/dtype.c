@@ -100,28 +100,31 @@ static uint16_t load_u16(const uint8_t *p)
     return v;
 }
 
+/* The scale of a row (lane of its tile) in one group of 32 inputs. */
+static float group_scale(const struct clb_matrix *m, const uint8_t *tile, uint32_t group,
+                         uint32_t lane)
+{
+    uint64_t i = (uint64_t)group * CLB_TILE + lane;
+
+    return m->dtype == CLB_MXFP4 ? clb_e8m0(tile[i]) : clb_f16_to_f32(load_u16(tile + 2 * i));
+}
+
 static float four_bit_at(const struct clb_matrix *m, const uint8_t *tile, uint32_t lane,
                          uint32_t col)
 {
     uint32_t group = col / CLB_GROUP, i = col % CLB_GROUP;
-    uint32_t byte_of = i % 16; /* inputs i and i + 16 share a byte */
+    uint32_t low = i % 16; /* inputs i and i + 16 share a byte */
     const uint8_t *step = tile + clb_tile_steps_at(m->dtype, m->cols) +
-                          ((uint64_t)group * 4 + byte_of / 4) * STEP_BYTES;
-    uint8_t byte = step[lane * 4 + byte_of % 4];
+                          ((uint64_t)group * 4 + low / 4) * STEP_BYTES;
+    uint8_t byte = step[lane * 4 + low % 4];
     int8_t value = m->book[i < 16 ? byte & 15 : byte >> 4];
-    uint64_t scale = (uint64_t)group * CLB_TILE + lane;
 
-    if (m->dtype == CLB_MXFP4)
-        return (float)value * clb_e8m0(tile[scale]);
-    return (float)value * clb_f16_to_f32(load_u16(tile + 2 * scale));
+    return (float)value * group_scale(m, tile, group, lane);
 }
 
-float clb_matrix_at(const struct clb_matrix *m, uint32_t row, uint32_t col)
+/* One float or int8 weight; `four` are the 4 bytes of its row and step, k its place in them. */
+static float wide_at(const struct clb_matrix *m, uint32_t row, const uint8_t *four, uint32_t k)
 {
-    uint32_t lane = row % CLB_TILE, per_step = dtypes[m->dtype].per_step;
-    const uint8_t *tile = m->tiles + row / CLB_TILE * clb_tile_bytes(m->dtype, m->cols);
-    const uint8_t *four = tile + (uint64_t)(col / per_step) * STEP_BYTES + (size_t)lane * 4;
-    uint32_t k = col % per_step;
     float f;
 
     switch (m->dtype) {
@@ -131,17 +134,50 @@ float clb_matrix_at(const struct clb_matrix *m, uint32_t row, uint32_t col)
         return clb_bf16_to_f32(load_u16(four + 2 * k));
     case CLB_INT8:
         return (float)(four[k] - 128) * m->row_scale[row];
-    case CLB_INT4:
-    case CLB_MXFP4:
-        return four_bit_at(m, tile, lane, col);
     default:
         memcpy(&f, four, sizeof f);
         return f;
     }
 }
 
+static const uint8_t *tile_of(const struct clb_matrix *m, uint32_t row)
+{
+    return m->tiles + row / CLB_TILE * clb_tile_bytes(m->dtype, m->cols);
+}
+
+float clb_matrix_at(const struct clb_matrix *m, uint32_t row, uint32_t col)
+{
+    uint32_t lane = row % CLB_TILE, per_step = dtypes[m->dtype].per_step;
+    const uint8_t *tile = tile_of(m, row);
+
+    if (per_step == 8)
+        return four_bit_at(m, tile, lane, col);
+    return wide_at(m, row, tile + (uint64_t)(col / per_step) * STEP_BYTES + (size_t)lane * 4,
+                   col % per_step);
+}
+
+/* A whole group of a 4-bit row: 4 steps of 4 bytes, two inputs each. */
+static void four_bit_group(const struct clb_matrix *m, const uint8_t *four, float scale, float *out,
+                           uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t byte = four[i % 16 / 4 * STEP_BYTES + i % 4];
+        out[i] = (float)m->book[i < 16 ? byte & 15 : byte >> 4] * scale;
+    }
+}
+
 void clb_matrix_row(const struct clb_matrix *m, uint32_t row, float *out)
 {
-    for (uint32_t c = 0; c < m->cols; c++)
-        out[c] = clb_matrix_at(m, row, c);
+    uint32_t lane = row % CLB_TILE, per_step = dtypes[m->dtype].per_step;
+    const uint8_t *tile = tile_of(m, row);
+    const uint8_t *four = tile + clb_tile_steps_at(m->dtype, m->cols) + (size_t)lane * 4;
+
+    for (uint32_t c = 0; per_step == 8 && c < m->cols; c += CLB_GROUP) {
+        uint32_t n = m->cols - c < CLB_GROUP ? m->cols - c : CLB_GROUP;
+        four_bit_group(m, four, group_scale(m, tile, c / CLB_GROUP, lane), out + c, n);
+        four += 4 * STEP_BYTES;
+    }
+    for (uint32_t c = 0; per_step < 8 && c < m->cols; four += STEP_BYTES)
+        for (uint32_t k = 0; k < per_step && c < m->cols; k++)
+            out[c++] = wide_at(m, row, four, k);
 }
