@@ -1,0 +1,48 @@
+/* inspect.h - what colibri-inspect can say about a model file; one function a question. All print
+ * to stdout. */
+#ifndef COLIBRI_INSPECT_H
+#define COLIBRI_INSPECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/base/err.h"
+#include "lib/base/str.h"
+#include "lib/format/reader.h"
+
+#define PROGRAM "colibri-inspect"
+
+struct inspect_options {
+    bool json; /* for programs */
+    bool quiet;
+    bool many;       /* several files: say which one */
+    uint64_t memory; /* --plan: limit, 0: none */
+    uint32_t context, batch;
+    const char *source_dir; /* --against */
+};
+
+/* False: the file is bad or cannot be read, or stdout cannot be written. *differs (where there is
+ * one): the question was answered, with no. */
+bool inspect_header(const struct clb_reader *r, const struct inspect_options *o,
+                    struct clb_err *err);
+bool inspect_summary(const struct clb_reader *r, const struct inspect_options *o,
+                     struct clb_err *err);
+bool inspect_experts(const struct clb_reader *r, const struct inspect_options *o,
+                     struct clb_err *err);
+bool inspect_tensors(const struct clb_reader *r, const struct inspect_options *o,
+                     struct clb_err *err);
+bool inspect_verify(const struct clb_reader *r, const struct inspect_options *o,
+                    struct clb_err *err);
+bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, struct clb_err *err);
+bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
+                  const struct inspect_options *o, bool *differs, struct clb_err *err);
+
+/* "int8"; of the experts, and of the first dense matrix. */
+const char *inspect_expert_dtype(const struct clb_reader *r);
+const char *inspect_dense_dtype(const struct clb_reader *r);
+/* "46.7 B", "3.9 M", "512"; buf has 32 bytes. */
+const char *inspect_amount(char buf[static 32], double n);
+/* A copy of text from a file that is safe on a terminal: control characters become '?'. */
+const char *inspect_safe(char *buf, size_t room, const char *text);
+
+#endif

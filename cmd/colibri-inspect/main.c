@@ -1,0 +1,172 @@
+/* main.c - colibri-inspect: what a model file holds. */
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/colibri-inspect/inspect.h"
+#include "lib/cli/opt.h"
+#include "lib/cli/report.h"
+#include "lib/cli/sigbus.h"
+
+struct args {
+    struct inspect_options o;
+    struct clb_common common;
+    bool summary, experts, tensors, verify, plan, diff;
+};
+
+typedef bool question_fn(const struct clb_reader *r, const struct inspect_options *o,
+                         struct clb_err *err);
+
+/* The files that are mapped now, for the handler of SIGBUS. */
+struct mapped {
+    const struct clb_reader *r[2];
+};
+
+static bool in_mapped(const void *arg, const void *address, uint64_t *offset, const char **path)
+{
+    const struct mapped *m = arg;
+    const uint8_t *p = address;
+
+    for (int i = 0; i < 2; i++)
+        if (m->r[i] && p >= m->r[i]->data && p < m->r[i]->data + m->r[i]->size) {
+            *offset = (uint64_t)(p - m->r[i]->data);
+            *path = m->r[i]->path;
+            return true;
+        }
+    return false;
+}
+
+/* What the option table cannot say. */
+static bool check_args(const struct args *a, int n_file, struct clb_err *err)
+{
+    int questions = a->summary + a->experts + a->tensors + a->verify + a->plan + a->diff;
+
+    if (questions > 1)
+        return clb_fail(err, CLB_USAGE,
+                        "only one of --summary, --experts, --tensors, --verify, --plan and "
+                        "--diff at a time");
+    if (a->diff && n_file != 2)
+        return clb_fail(err, CLB_USAGE, "--diff compares two files, not %d", n_file);
+    if (n_file == 0)
+        return clb_fail(err, CLB_USAGE, "no file given");
+    if (a->o.json && a->summary)
+        return clb_fail(err, CLB_USAGE,
+                        "--summary is for people; without it the header is printed as JSON");
+    if (!a->plan && (a->o.memory || a->o.context || a->o.batch))
+        return clb_fail(err, CLB_USAGE, "--memory, --ctx and --batch belong to --plan");
+    return true;
+}
+
+static question_fn *question(const struct args *a)
+{
+    return a->summary   ? inspect_summary
+           : a->experts ? inspect_experts
+           : a->tensors ? inspect_tensors
+           : a->verify  ? inspect_verify
+           : a->plan    ? inspect_plan
+                        : inspect_header;
+}
+
+static int fail(const struct args *a, const struct clb_err *err)
+{
+    clb_report(PROGRAM, err, a->common.verbose);
+    return clb_exit_status(err->code);
+}
+
+/* Every file gets its answer; the status is that of the worst. */
+static int each_file(const struct args *a, char **path, int n)
+{
+    struct mapped mapped = { { NULL, NULL } };
+    int status = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct clb_reader r;
+        struct clb_err err;
+        int s = 0;
+        if (!clb_reader_open(&r, path[i], &err)) {
+            s = fail(a, &err);
+        } else {
+            mapped.r[0] = &r;
+            clb_sigbus_install(PROGRAM, in_mapped, &mapped);
+            if (!question(a)(&r, &a->o, &err))
+                s = fail(a, &err);
+            clb_sigbus_install(PROGRAM, NULL, NULL);
+            clb_reader_close(&r);
+        }
+        status = s > status ? s : status;
+    }
+    return status;
+}
+
+static int two_files(const struct args *a, char **path)
+{
+    struct clb_reader x, y = { .map = { .fd = -1 } };
+    struct mapped mapped = { { &x, &y } };
+    struct clb_err err;
+    bool differs = false, ok;
+
+    if (!clb_reader_open(&x, path[0], &err))
+        return fail(a, &err);
+    ok = clb_reader_open(&y, path[1], &err);
+    if (ok) {
+        clb_sigbus_install(PROGRAM, in_mapped, &mapped);
+        ok = inspect_diff(&x, &y, &a->o, &differs, &err);
+        clb_sigbus_install(PROGRAM, NULL, NULL);
+    }
+    clb_reader_close(&y);
+    clb_reader_close(&x);
+    return ok ? differs : fail(a, &err);
+}
+
+int main(int argc, char **argv)
+{
+    struct args a = { 0 };
+    const struct clb_opt opts[] = {
+        { CLB_OPT_GROUP, 0, "Without an option the JSON header is printed, ready for jq", NULL,
+          NULL, NULL, 0, 0, false },
+        { CLB_OPT_FLAG, 's', "summary", NULL, "the model for people", &a.summary, 0, 0, false },
+        { CLB_OPT_FLAG, 'e', "experts", NULL, "where each expert lies", &a.experts, 0, 0, false },
+        { CLB_OPT_FLAG, 'T', "tensors", NULL, "where each dense tensor lies", &a.tensors, 0, 0,
+          false },
+        { CLB_OPT_FLAG, 'c', "verify", NULL, "read everything and compare checksums", &a.verify, 0,
+          0, false },
+        { CLB_OPT_FLAG, 'd', "diff", NULL, "compare two files: description and weights", &a.diff, 0,
+          0, false },
+        { CLB_OPT_FLAG, 'j', "json", NULL, "answers for programs", &a.o.json, 0, 0, false },
+        { CLB_OPT_GROUP, 0, "Memory", NULL, NULL, NULL, 0, 0, false },
+        { CLB_OPT_FLAG, 'p', "plan", NULL, "what running the model needs", &a.plan, 0, 0, false },
+        { CLB_OPT_SIZE, 'm', "memory", "SIZE", "within this much memory (8G)", &a.o.memory, 0, 0,
+          false },
+        { CLB_OPT_UINT, 0, "ctx", "N", "for sequences of N tokens (4096)", &a.o.context, 1, 1 << 30,
+          false },
+        { CLB_OPT_UINT, 'b', "batch", "N", "for N sequences at a time (1)", &a.o.batch, 1, 65536,
+          false },
+        { CLB_OPT_GROUP, 0, "Other", NULL, NULL, NULL, 0, 0, false },
+        CLB_OPT_COMMON(&a.common),
+        { CLB_OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0, false },
+    };
+    const struct clb_program program = {
+        .name = PROGRAM,
+        .synopsis = "[OPTION]... FILE...",
+        .summary = "Shows what a colibri.bin holds, checks it, compares two, plans memory.",
+        .opts = opts,
+        .example = "  " PROGRAM " model.bin | jq .architecture\n"
+                   "  " PROGRAM " --plan --memory 8G --ctx 8192 model.bin\n",
+    };
+    struct clb_err err;
+    int first, status;
+
+    setlocale(LC_CTYPE, "");
+    status = clb_opt_start(&program, &a.common, argc, argv, &first);
+    if (status >= 0)
+        return status;
+    a.o.quiet = a.common.quiet;
+    a.o.many = argc - first > 1;
+    if (!check_args(&a, argc - first, &err)) {
+        status = fail(&a, &err);
+        fprintf(stderr, PROGRAM ": try '" PROGRAM " --help'\n");
+        return clb_finish(PROGRAM, status);
+    }
+    status = a.diff ? two_files(&a, argv + first) : each_file(&a, argv + first, argc - first);
+    return clb_finish(PROGRAM, status);
+}

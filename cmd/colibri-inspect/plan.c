@@ -1,0 +1,100 @@
+/* plan.c - --plan: the memory that running the model takes, before anything is allocated. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/colibri-inspect/inspect.h"
+#include "lib/cli/report.h"
+#include "lib/cli/table.h"
+#include "lib/colibri.h"
+
+typedef unsigned long long ull;
+
+static bool fail(const struct colibri_error *e, struct clb_err *err)
+{
+    clb_fail(err, (enum clb_code)e->code, "%s", e->text);
+    err->sys = e->sys;
+    return clb_err_place(err, e->file, e->field, e->offset);
+}
+
+/* The context that the library takes when none is given. */
+static uint32_t context(const struct clb_reader *r, const struct inspect_options *o)
+{
+    uint32_t most = r->arch.max_positions < 4096 ? r->arch.max_positions : 4096;
+
+    return o->context ? o->context : most;
+}
+
+static void row(struct clb_table *t, const char *name, uint64_t bytes, const char *note)
+{
+    char text[CLB_HUMAN];
+
+    clb_table_row(t);
+    clb_table_cell(t, "%s", name);
+    clb_table_cell(t, "%s", clb_human_bytes(text, bytes));
+    clb_table_cell(t, "%s", note);
+}
+
+static bool show(const struct clb_reader *r, const struct inspect_options *o,
+                 const struct colibri_memory_plan *p, struct clb_err *err)
+{
+    uint32_t batch = o->batch ? o->batch : 1;
+    struct clb_table *t;
+
+    printf("%s: %u sequence%s of %u tokens\n", r->path, batch, batch == 1 ? "" : "s",
+           context(r, o));
+    t = clb_table_new("memory|>bytes| ");
+    row(t, "weights", p->weights,
+        o->memory && p->weights < r->size ? "dense weights and an expert cache" : "mapped");
+    row(t, "KV cache", p->kv_cache, "");
+    row(t, "activations", p->activations, "");
+    row(t, "host buffers", p->host_buffers, "");
+    clb_table_rule(t);
+    row(t, "total", p->total, "");
+    if (p->available)
+        row(t, "available", p->available, p->total <= p->available ? "it fits" : "it does not fit");
+    return clb_table_print(t, stdout) || ferror(stdout) || clb_fail_nomem(err, 0);
+}
+
+static void show_json(const struct clb_reader *r, const struct inspect_options *o,
+                      const struct colibri_memory_plan *p)
+{
+    struct clb_text name = { 0 };
+
+    clb_text_json(&name, r->path, strlen(r->path));
+    printf("{\"file\":%s,\"context\":%u,\"batch\":%u,\"weights\":%llu,\"kv_cache\":%llu,"
+           "\"activations\":%llu,"
+           "\"host_buffers\":%llu,\"total\":%llu,\"available\":%llu,\"fits\":%s}\n",
+           name.p ? name.p : "null", context(r, o), o->batch ? o->batch : 1, (ull)p->weights,
+           (ull)p->kv_cache, (ull)p->activations, (ull)p->host_buffers, (ull)p->total,
+           (ull)p->available, p->available && p->total > p->available ? "false" : "true");
+    clb_text_free(&name);
+}
+
+bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, struct clb_err *err)
+{
+    struct colibri_load_options load = { .size = sizeof load, .memory = o->memory, .threads = 1 };
+    struct colibri_batch_options batch = { .size = sizeof batch,
+                                           .max_sessions = o->batch,
+                                           .context = o->context };
+    struct colibri_memory_plan plan = { .size = sizeof plan };
+    struct colibri_error e = { 0 };
+    struct colibri_model *m = colibri_load_model_ex(r->path, &load, &e);
+    bool ok;
+
+    if (!m)
+        return fail(&e, err);
+    ok = colibri_plan_batch(m, &batch, &plan) == 0;
+    if (!ok)
+        fail(colibri_last_error_info(), err);
+    colibri_unload_model(m);
+    if (!ok)
+        return false;
+    if (o->json)
+        show_json(r, o, &plan);
+    else if (!show(r, o, &plan, err))
+        return false;
+    if (plan.available && plan.total > plan.available)
+        return clb_fail(err, CLB_NO_SPACE, "%s: %llu bytes are needed, but %llu are available",
+                        r->path, (ull)plan.total, (ull)plan.available);
+    return true;
+}

@@ -1,0 +1,349 @@
+/* summary.c - a model on one screen: what it is, where its bytes are, what it came from. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/colibri-inspect/inspect.h"
+#include "lib/cli/report.h"
+#include "lib/cli/table.h"
+
+/* Where the bytes are. */
+enum kind { EMBEDDING, ATTENTION, NORMS, ROUTERS, EXPERTS, SHARED, DENSE, OUTPUT, KINDS };
+
+static const char *const kind_name[KINDS] = { "embedding",    "attention", "norms, positions",
+                                              "routers",      "experts",   "shared experts",
+                                              "dense layers", "output" };
+
+struct part {
+    uint64_t tensors, bytes, per_token; /* bytes read for one token */
+    double parameters, active;
+    bool used[CLB_DTYPE_COUNT];
+};
+
+static enum kind kind_of(enum clb_role role)
+{
+    switch (role) {
+    case CLB_EMBED:
+        return EMBEDDING;
+    case CLB_OUTPUT:
+    case CLB_OUTPUT_BIAS:
+        return OUTPUT;
+    case CLB_ROUTER:
+    case CLB_ROUTER_BIAS:
+    case CLB_ROUTER_CORRECTION:
+    case CLB_ROUTER_IN:
+        return ROUTERS;
+    case CLB_SHARED_GATE:
+    case CLB_SHARED_GATE_PROJ:
+    case CLB_SHARED_UP:
+    case CLB_SHARED_DOWN:
+        return SHARED;
+    case CLB_DENSE_GATE:
+    case CLB_DENSE_UP:
+    case CLB_DENSE_DOWN:
+        return DENSE;
+    case CLB_Q:
+    case CLB_Q_BIAS:
+    case CLB_K:
+    case CLB_K_BIAS:
+    case CLB_V:
+    case CLB_V_BIAS:
+    case CLB_SINKS:
+    case CLB_Q_A:
+    case CLB_KV_A:
+    case CLB_K_UP:
+    case CLB_V_UP:
+    case CLB_O:
+    case CLB_O_BIAS:
+        return ATTENTION;
+    default:
+        return NORMS;
+    }
+}
+
+static void add_dense(struct part part[KINDS], const struct clb_reader *r)
+{
+    for (uint32_t i = 0; i < r->n_tensors; i++) {
+        const struct clb_tensor *t = &r->tensors[i];
+        struct part *p = &part[kind_of(t->spec.role)];
+        double n = (double)t->spec.rows * t->spec.cols;
+        bool lookup = t->spec.form == CLB_FORM_ROWS;
+        bool counted = t->spec.role != CLB_ROPE_INV_FREQ &&
+                       t->spec.role != CLB_ROPE_INV_FREQ_LONG &&
+                       !(t->spec.role == CLB_OUTPUT && r->arch.tied_embeddings);
+        p->tensors++;
+        p->bytes += t->size;
+        p->per_token += lookup ? t->size / t->spec.rows : t->size;
+        p->parameters += counted ? n : 0;
+        p->active += lookup ? t->spec.cols : counted ? n : 0;
+        p->used[t->dtype] = true;
+    }
+}
+
+static void add_experts(struct part *p, const struct clb_reader *r)
+{
+    for (uint32_t l = 0; l < r->n_expert_layers; l++) {
+        const struct clb_expert_layer *x = &r->experts[l];
+        uint32_t active = clb_arch_layer_top_k(&r->arch, x->layer);
+        double n = 3.0 * r->arch.expert_size * r->arch.hidden_size;
+        if (r->arch.expert_bias)
+            n += 2.0 * r->arch.expert_size + r->arch.hidden_size;
+        for (uint32_t e = 0; e < x->count; e++)
+            p->bytes += x->size[e];
+        p->tensors += (uint64_t)x->count * CLB_PARTS;
+        p->per_token += x->size[0] * active;
+        p->parameters += n * x->count;
+        p->active += n * active;
+        for (int i = 0; i < CLB_PARTS; i++)
+            p->used[x->part[i].dtype] = true;
+    }
+}
+
+static const char *used_dtypes(char *buf, size_t room, const struct part *p)
+{
+    buf[0] = 0;
+    for (int t = 0; t < CLB_DTYPE_COUNT; t++)
+        if (p->used[t])
+            snprintf(buf + strlen(buf), room - strlen(buf), "%s%s", *buf ? ", " : "",
+                     clb_dtype_name((enum clb_dtype)t));
+    return buf;
+}
+
+static void byte_row(struct clb_table *t, const char *name, const char *dtype, const struct part *p,
+                     uint64_t whole)
+{
+    char a[CLB_HUMAN], b[CLB_HUMAN], c[32];
+    double share = (double)p->bytes / (double)whole;
+
+    clb_table_row(t);
+    clb_table_cell(t, "%s", name);
+    clb_table_cell(t, "%s", dtype);
+    clb_table_cell(t, "%s", p->tensors ? clb_human_count(a, p->tensors) : "");
+    clb_table_cell(t, "%s", p->tensors ? inspect_amount(c, p->parameters) : "");
+    clb_table_cell(t, "%s", clb_human_bytes(a, p->bytes));
+    clb_table_cell(t, "%.1f %%", 100 * share);
+    clb_table_cell(t, "%s", p->per_token ? clb_human_bytes(b, p->per_token) : "");
+    clb_table_cell(t, "%.*s", (int)(24 * share + 0.5), p->bytes < whole ? "########################" : "");
+}
+
+static bool bytes_table(const struct clb_reader *r, const struct part part[KINDS])
+{
+    struct clb_table *t =
+        clb_table_new("where the bytes are|dtype|>tensors|>parameters|>bytes|>share|>per token| ");
+    struct part all = { 0 }, text = { 0 }, rest = { .bytes = r->size };
+    char types[64];
+
+    for (int k = 0; k < KINDS; k++) {
+        if (!part[k].tensors)
+            continue;
+        byte_row(t, kind_name[k], used_dtypes(types, sizeof types, &part[k]), &part[k], r->size);
+        all.tensors += part[k].tensors;
+        all.parameters += part[k].parameters;
+        all.per_token += part[k].per_token;
+        rest.bytes -= part[k].bytes;
+    }
+    for (uint32_t i = 0; i < r->n_sections; i++)
+        text.bytes += r->sections[i].size;
+    rest.bytes -= text.bytes;
+    all.bytes = r->size;
+    if (text.bytes)
+        byte_row(t, "tokenizer, template", "", &text, r->size);
+    byte_row(t, "header, padding", "", &rest, r->size);
+    clb_table_rule(t);
+    byte_row(t, "whole file", "", &all, r->size);
+    return clb_table_print(t, stdout);
+}
+
+/* -- the model -------------------------------------------------------------------------------- */
+
+static void line(const char *label, const char *text)
+{
+    if (*text)
+        printf("  %-14s %s\n", label, text);
+}
+
+static void layers_line(const struct clb_arch *a)
+{
+    struct clb_text t = { 0 };
+    uint32_t dense = 0, shown = 0;
+
+    for (uint32_t l = 0; l < a->n_layer; l++)
+        dense += !clb_arch_is_moe(a, l);
+    clb_text_printf(&t, "%u, ", a->n_layer);
+    if (!dense) {
+        clb_text_puts(&t, "all with experts");
+    } else {
+        clb_text_printf(&t, "%u with experts, %u dense of inner width %u (layer",
+                        a->n_layer - dense, dense, a->dense_size);
+        for (uint32_t l = 0; l < a->n_layer && shown < 8; l++)
+            if (!clb_arch_is_moe(a, l))
+                clb_text_printf(&t, shown++ ? ", %u" : " %u", l);
+        clb_text_puts(&t, dense > shown ? ", ...)" : ")");
+    }
+    line("layers", t.p ? t.p : "");
+    clb_text_free(&t);
+}
+
+static void attention_line(const struct clb_arch *a)
+{
+    static const char *const norms[] = { "", ", norm of each query and key head",
+                                         ", norm over all query and key heads",
+                                         ", norm of heads after rope", ", heads of length 1" };
+    struct clb_text t = { 0 };
+    uint32_t windows = 0, window = 0;
+
+    for (uint32_t l = 0; l < a->n_layer; l++) {
+        windows += a->window[l] > 0;
+        window = a->window[l] > window ? a->window[l] : window;
+    }
+    clb_text_printf(&t, "%u heads of %u, %u for keys and values%s", a->n_head, a->head_dim,
+                    a->n_kv_head, norms[a->qk_norm]);
+    if (a->value_dim != a->head_dim)
+        clb_text_printf(&t, ", values of %u", a->value_dim);
+    if (windows)
+        clb_text_printf(&t, ", window of %u on %u layer%s", window, windows,
+                        windows == 1 ? "" : "s");
+    line("attention", t.p ? t.p : "");
+    clb_text_free(&t);
+}
+
+static void experts_line(const struct clb_arch *a)
+{
+    static const char *const routers[] = { "softmax, then top-k", "top-k, then softmax",
+                                           "sigmoid, then top-k", "sparsemixer" };
+    static const char *const acts[] = { "silu", "gelu", "gelu (tanh)", "relu", "clamped swiglu" };
+    struct clb_text t = { 0 };
+
+    clb_text_printf(&t, "%u a layer, %u per token, inner width %u, %s", a->n_expert, a->top_k,
+                    a->expert_size, acts[a->act]);
+    line("experts", t.p ? t.p : "");
+    clb_text_clear(&t);
+    clb_text_printf(&t, "%s%s", routers[a->router], a->topk_normalise ? ", weights sum to 1" : "");
+    line("router", t.p ? t.p : "");
+    clb_text_clear(&t);
+    if (a->shared_size)
+        clb_text_printf(&t, "inner width %u%s", a->shared_size,
+                        a->shared_gate ? ", with a gate" : "");
+    line("shared expert", t.p ? t.p : "");
+    clb_text_free(&t);
+}
+
+/* Fields that the lines above do not speak of, so that nothing unusual stays unseen. */
+static void other_field(void *arg, const char *name, const char *value)
+{
+    static const char *const told[] = {
+        "n_layer",     "hidden_size", "vocab_size",      "max_positions",  "n_head",
+        "n_kv_head",   "head_dim",    "value_dim",       "qk_norm",        "window",
+        "rope",        "rope_dim",    "n_expert",        "top_k",          "layer_experts",
+        "expert_size", "dense_size",  "router",          "topk_normalise", "shared_size",
+        "shared_gate", "act",         "tied_embeddings",
+    };
+    struct clb_text *t = arg;
+
+    if (!*value)
+        return;
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        if (!strcmp(name, told[i]))
+            return;
+    clb_text_printf(t, "%s%s %.60s", t->n ? ", " : "", name, value);
+}
+
+static void model_lines(const struct clb_reader *r, const struct part part[KINDS])
+{
+    const struct clb_arch *a = &r->arch;
+    struct clb_text t = { 0 };
+    double parameters = 0, active = 0;
+    char x[32], y[32], vocab[CLB_HUMAN], positions[CLB_HUMAN];
+    struct clb_err err;
+
+    for (int k = 0; k < KINDS; k++) {
+        parameters += part[k].parameters;
+        active += part[k].active;
+    }
+    printf("  %-14s %s, %s active per token\n", "parameters", inspect_amount(x, parameters),
+           inspect_amount(y, active));
+    layers_line(a);
+    printf("  %-14s hidden %u, vocabulary %s%s, positions %s\n", "sizes", a->hidden_size,
+           clb_human_count(vocab, a->vocab_size), a->tied_embeddings ? " (tied)" : "",
+           clb_human_count(positions, a->max_positions));
+    attention_line(a);
+    if (a->rope != CLB_ROPE_NONE)
+        printf("  %-14s rope on %u of %u, %s\n", "position", a->rope_dim, a->head_dim,
+               a->rope == CLB_ROPE_HALF ? "halves" : "interleaved");
+    experts_line(a);
+    clb_arch_fields(a, other_field, &t);
+    line("also", t.p ? t.p : "");
+    clb_text_free(&t);
+    if (!clb_arch_runnable(a, &err))
+        line("runs here", err.text);
+}
+
+/* -- text and origin -------------------------------------------------------------------------- */
+
+static void tokenizer_lines(const struct clb_reader *r)
+{
+    const struct clb_generation *g = &r->generation;
+    const struct clb_section *tables = clb_reader_section(r, "tokenizer.tables");
+    const struct clb_section *chat = clb_reader_section(r, "chat_template");
+    struct clb_text t = { 0 };
+    char size[CLB_HUMAN];
+
+    printf("  %-14s %s%s%s\n", "tokenizer",
+           tables ? clb_human_bytes(size, tables->size) : "none: token ids only",
+           tables ? " of tables" : "", chat ? ", chat template" : "");
+    if (g->bos_token >= 0)
+        clb_text_printf(&t, "begin %d, ", g->bos_token);
+    clb_text_puts(&t, g->n_eos ? "end" : "no end token");
+    for (uint32_t i = 0; i < g->n_eos; i++)
+        clb_text_printf(&t, i ? ", %d" : " %d", g->eos_token[i]);
+    line("token ids", t.p ? t.p : "");
+    clb_text_clear(&t);
+    if (!isnan(g->temperature))
+        clb_text_printf(&t, ", temperature %g", (double)g->temperature);
+    if (g->top_k >= 0)
+        clb_text_printf(&t, ", top-k %d", g->top_k);
+    if (!isnan(g->top_p))
+        clb_text_printf(&t, ", top-p %g", (double)g->top_p);
+    if (!isnan(g->min_p))
+        clb_text_printf(&t, ", min-p %g", (double)g->min_p);
+    if (!isnan(g->repetition_penalty))
+        clb_text_printf(&t, ", repetition penalty %g", (double)g->repetition_penalty);
+    line("recommended", t.n ? t.p + 2 : "");
+    clb_text_free(&t);
+}
+
+static void origin_lines(const struct clb_reader *r)
+{
+    char text[256], size[CLB_HUMAN];
+
+    line("made by", inspect_safe(text, sizeof text, r->converter));
+    for (uint32_t i = 0; i < r->n_ignored; i++)
+        line(i ? "" : "ignored keys", inspect_safe(text, sizeof text, r->ignored_keys[i].p));
+    for (uint32_t i = 0; i < r->n_sources; i++)
+        printf("  %-14s %s, %s, crc32 %08x\n", i ? "" : "from",
+               inspect_safe(text, sizeof text, r->sources[i].file),
+               clb_human_bytes(size, r->sources[i].size), r->sources[i].crc32);
+}
+
+bool inspect_summary(const struct clb_reader *r, const struct inspect_options *o,
+                     struct clb_err *err)
+{
+    struct part part[KINDS] = { 0 };
+    bool bold = clb_term_colour(stdout);
+    char size[CLB_HUMAN];
+
+    add_dense(part, r);
+    add_experts(&part[EXPERTS], r);
+    printf("%s%s%s: %s, experts %s, dense %s\n", bold ? "\033[1m" : "", r->path,
+           bold ? "\033[0m" : "", clb_human_bytes(size, r->size), inspect_expert_dtype(r),
+           inspect_dense_dtype(r));
+    model_lines(r, part);
+    tokenizer_lines(r);
+    origin_lines(r);
+    putchar('\n');
+    if (!bytes_table(r, part) && !ferror(stdout))
+        return clb_fail_nomem(err, 0);
+    if (o->many)
+        putchar('\n');
+    return true;
+}
