@@ -47,6 +47,10 @@ static void amount(char *buf, size_t n, uint64_t done, double rate)
 {
     char a[CLB_HUMAN], b[CLB_HUMAN], r[CLB_HUMAN];
 
+    if (line.unit && !line.total) {
+        snprintf(buf, n, "  %s %s  %.*f/s", clb_human_count(a, done), line.unit, rate < 10, rate);
+        return;
+    }
     if (line.unit) {
         snprintf(buf, n, "  %s of %s %s  %.*f/s", clb_human_count(a, done),
                  clb_human_count(b, line.total), line.unit, rate < 10, rate);

@@ -79,6 +79,16 @@ static void die_of_sigpipe(void)
     raise(SIGPIPE);
 }
 
+bool clb_stdout_write(const void *bytes, size_t n, bool flush, struct clb_err *err)
+{
+    clb_progress_erase();
+    if ((n == 0 || fwrite(bytes, 1, n, stdout) == n) && (!flush || fflush(stdout) == 0))
+        return true;
+    if (errno == EPIPE)
+        die_of_sigpipe();
+    return clb_fail_sys(err, CLB_FAILED, "cannot write to standard output");
+}
+
 int clb_finish(const char *program, int status)
 {
     struct clb_err err;

@@ -3,6 +3,7 @@
 #define CLB_CLI_REPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -12,6 +13,9 @@
 void clb_report(const char *program, const struct clb_err *err, int verbose);
 /* 0, 1 (FAILED, DEVICE, CANCELLED), 2, 3 (BAD_INPUT, UNSUPPORTED), 4. Takes enum clb_code or COLIBRI_* numbers. */
 int clb_exit_status(int code);
+/* Writes to stdout, at once with `flush`. A reader that went away kills us with SIGPIPE, as usual; other failures (a full
+ * disk) fill err, and then the program ends without clb_finish. A progress line is erased first. */
+bool clb_stdout_write(const void *bytes, size_t n, bool flush, struct clb_err *err);
 /* Flushes and closes stdout; on failure prints "NAME: cannot write to standard output: ..." and returns the status to exit with
  * (1; 4 when the disk is full), else `status`. Call as the last thing of main. EPIPE dies of SIGPIPE before that. */
 int clb_finish(const char *program, int status);

@@ -32,8 +32,7 @@ struct clb_table *clb_table_new(const char *columns)
         free(t);
         return &nothing;
     }
-    char *save, *s = strtok_r(t->headings, "|", &save);
-    for (; s && t->n_column < MOST_COLUMNS; s = strtok_r(NULL, "|", &save)) {
+    for (char *rest = t->headings, *s; (s = strsep(&rest, "|")) && t->n_column < MOST_COLUMNS;) {
         t->right[t->n_column] = *s == '>';
         t->heading[t->n_column++] = s + (*s == '>');
     }

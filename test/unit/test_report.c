@@ -97,11 +97,25 @@ static void finish_pipe(void)
     _exit(clb_finish("p", 0));
 }
 
+/* What is lost before the end is known at once, with its cause. */
+static void write_full(void)
+{
+    struct clb_err err;
+
+    if (!clb_stdout_write("a", 1, false, &err) || clb_stdout_write("b", 1, true, &err))
+        _exit(0);
+    clb_report("p", &err, 0);
+    _exit(clb_exit_status(err.code));
+}
+
 static void test_finish(void)
 {
     char said[500];
     int st = in_child(finish_full, "/dev/full", said, sizeof said);
 
+    CHECK(WIFEXITED(st) && WEXITSTATUS(st) == 4);
+    CHECK_STR(said, "p: cannot write to standard output: No space left on device\n");
+    st = in_child(write_full, "/dev/full", said, sizeof said);
     CHECK(WIFEXITED(st) && WEXITSTATUS(st) == 4);
     CHECK_STR(said, "p: cannot write to standard output: No space left on device\n");
     st = in_child(finish_good, "/dev/null", said, sizeof said);

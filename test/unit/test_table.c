@@ -48,10 +48,10 @@ static void test_empty_and_long(void)
         clb_table_cell(t, "%d", i);
     }
     CHECK(clb_table_print(t, f));
-    CHECK(clb_table_print(clb_table_new("a|b"), f));
+    CHECK(clb_table_print(clb_table_new("a||b"), f));
     fclose(f);
     CHECK_HAS(text, "  n\n---\n  0\n");
-    CHECK_HAS(text, "\n999\na  b\n-  -\n");
+    CHECK_HAS(text, "\n999\na    b\n-    -\n");
     free(text);
 }
 

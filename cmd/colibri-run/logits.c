@@ -1,0 +1,93 @@
+/* --logits FILE: the rows of the prompts one after the other, though they are computed side by side. The first
+ * unfinished prompt writes to the file; those behind it write to files without a name. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/colibri-run/run.h"
+
+bool run_logits_open(struct run *r, struct clb_err *err)
+{
+    struct stat model, out;
+
+    if (stat(r->o.logits, &out) == 0 && stat(r->o.model, &model) == 0 && out.st_dev == model.st_dev &&
+        out.st_ino == model.st_ino)
+        return clb_fail(err, CLB_USAGE, "--logits: '%s' is the model", r->o.logits);
+    r->logits.row_bytes = (size_t)r->info.vocab_size * sizeof(float);
+    return clb_outfile_open(&r->logits.file, r->o.logits, true, 0, err);
+}
+
+static bool write_all(int fd, const void *bytes, size_t n, const char *path, struct clb_err *err)
+{
+    const char *p = bytes;
+
+    while (n > 0) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", path);
+        p += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
+/* Beside the output, where there must be room anyway. */
+static int nameless_file(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    int n = slash ? (int)(slash - path) + 1 : 0;
+    FILE *f;
+
+    snprintf(folder, sizeof folder, "%.*s", n ? n : 1, n ? path : ".");
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || !(f = tmpfile()))
+        return fd;
+    fd = fcntl(fileno(f), F_DUPFD_CLOEXEC, 0);
+    fclose(f);
+    return fd;
+}
+
+void run_logits_row(void *arg, size_t position, const float *logits)
+{
+    struct run_job *job = arg;
+    struct run *r = job->run;
+    struct run_logits *l = &r->logits;
+
+    (void)position; /* rows come in order */
+    if (l->err.code != CLB_OK)
+        return;
+    if (job == r->head) {
+        if (run_logits_turn(job, &l->err))
+            write_all(l->file.fd, logits, l->row_bytes, r->o.logits, &l->err);
+        return;
+    }
+    if (job->spill < 0 && (job->spill = nameless_file(r->o.logits)) < 0) {
+        clb_fail_sys(&l->err, CLB_FAILED, "%s: no temporary file for its rows", r->o.logits);
+        return;
+    }
+    write_all(job->spill, logits, l->row_bytes, r->o.logits, &l->err);
+}
+
+bool run_logits_turn(struct run_job *job, struct clb_err *err)
+{
+    char chunk[1 << 16];
+    ssize_t n;
+
+    if (job->spill < 0)
+        return true;
+    if (lseek(job->spill, 0, SEEK_SET) != 0)
+        return clb_fail_sys(err, CLB_FAILED, "%s: its temporary file", job->run->o.logits);
+    while ((n = read(job->spill, chunk, sizeof chunk)) > 0)
+        if (!write_all(job->run->logits.file.fd, chunk, (size_t)n, job->run->o.logits, err))
+            return false;
+    close(job->spill);
+    job->spill = -1;
+    return n == 0 || clb_fail_sys(err, CLB_FAILED, "%s: its temporary file", job->run->o.logits);
+}

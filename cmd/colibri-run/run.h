@@ -1,0 +1,159 @@
+/* run.h - what the files of colibri-run share.
+ *
+ *     source --records--> job (prompt.c) --tokens--> schedule --tokens--> output
+ *
+ * A record is one prompt: all of the input, or a line, or what lies between two NULs. It becomes a job, which
+ * waits in a list in input order, gets a session of the batch, and is written when its turn comes. */
+#ifndef CMD_COLIBRI_RUN_RUN_H
+#define CMD_COLIBRI_RUN_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/err.h"
+#include "lib/base/str.h"
+#include "lib/cli/opt.h"
+#include "lib/cli/outfile.h"
+#include "lib/colibri.h"
+
+enum run_mode { RUN_ONE, RUN_LINES, RUN_NULL, RUN_JSONL };
+
+struct run_options {
+    const char *model, *prompt, *logits, *kv_dtype, *cpu, *backend;
+    float temperature, top_p, min_p, repeat_penalty;
+    uint32_t max_new, top_k, seed, context, experts_per_token, threads, batch, prefill_chunk;
+    uint64_t memory;
+    struct clb_opt_list stop;
+    bool lines, null, jsonl, ids, parse_special, profile, stats, json, verify, no_routing_cache;
+    struct clb_common common;
+    enum run_mode mode;
+};
+
+/* The message of the library's last failure, as ours. Always false. */
+bool run_api_fail(struct clb_err *err);
+
+/* -- source.c: records of the input ------------------------------------------------------------ */
+
+enum run_got { RUN_RECORD, RUN_NOTHING_YET, RUN_END, RUN_READ_FAILED };
+
+struct run_source {
+    int fd;                 /* borrowed; -1: the text of -p */
+    int delimiter;          /* '\n' or 0; -1: all of it is one record */
+    struct clb_text buffer; /* read, not yet given out */
+    size_t at;              /* start of the next record in it */
+    size_t searched;        /* no delimiter before this */
+    bool ended, given;      /* given: the one record was */
+};
+
+void run_source_open(struct run_source *s, const struct run_options *o);
+void run_source_close(struct run_source *s);
+/* The next record, borrowed until the next call. With `wait` false it does not block. A call that a signal interrupts returns
+ * RUN_NOTHING_YET. */
+enum run_got run_source_next(struct run_source *s, bool wait, struct clb_str *record, struct clb_err *err);
+/* How many records there are; 0 when that cannot be known (a pipe). */
+uint64_t run_source_count(const struct run_source *s);
+
+/* -- stop.c: texts that end an answer ---------------------------------------------------------- */
+
+struct run_stops {
+    struct clb_text bytes;            /* owned: the texts one behind the other */
+    size_t end[CLB_OPT_MANY], n;      /* where each ends */
+};
+bool run_stops_add(struct run_stops *s, struct clb_str text, struct clb_err *err);
+
+/* Appends `text` to *held and moves to *out what can no longer be the start of a stop text. True: one
+ * was found; what came before it is in *out and the rest is gone. */
+bool run_stops_feed(const struct run_stops *s, struct clb_text *held, struct clb_str text, struct clb_text *out);
+
+/* -- prompt.c: a record becomes a job ---------------------------------------------------------- */
+
+enum run_finish { RUN_UNFINISHED, RUN_STOP, RUN_LENGTH, RUN_FAILED };
+
+struct run_job {
+    struct run_job *next; /* in input order */
+    struct run *run;
+    uint64_t number;      /* of the record, from 1 */
+    int32_t *ids;         /* owned; the prompt */
+    size_t n_ids;
+    struct colibri_sampling sampling;
+    uint32_t max_new;
+    struct run_stops stops;
+    struct colibri_session *session; /* while it computes */
+    struct colibri_decoder *decoder; /* NULL with --ids */
+    struct clb_text held, out;       /* not yet certain; to be written */
+    size_t computed;                 /* rows before this step */
+    uint32_t n_new;
+    enum run_finish finish;
+    bool cut;           /* a stop text was found: nothing more is written */
+    struct clb_err err; /* of RUN_FAILED */
+    int spill;          /* logits of a job whose turn has not come; -1: none */
+};
+
+/* Never NULL unless there is no memory (err is filled). A bad record is a finished job with its err. */
+struct run_job *run_job_new(struct run *r, struct clb_str record, struct clb_err *err);
+void run_job_free(struct run_job *job);
+
+/* -- logits.c: --logits FILE ------------------------------------------------------------------- */
+
+struct run_logits {
+    struct clb_outfile file;
+    struct clb_err err; /* of a write inside the library's callback */
+    size_t row_bytes;
+};
+bool run_logits_open(struct run *r, struct clb_err *err);
+void run_logits_row(void *job, size_t position, const float *logits); /* a colibri_rows_fn */
+bool run_logits_turn(struct run_job *job, struct clb_err *err);       /* its rows may go to the file now */
+
+/* -- schedule.c -------------------------------------------------------------------------------- */
+
+struct run_counts {
+    uint64_t prompt_tokens, new_tokens, steps;
+    uint64_t prompt_rows, new_rows;        /* computed */
+    double prompt_seconds, new_seconds;    /* of each step in proportion to its rows */
+    double started, ready;                 /* clb_now() */
+};
+
+struct run {
+    struct run_options o;
+    struct colibri_model *model;
+    struct colibri_model_info info;
+    struct colibri_batch *batch;
+    struct colibri_memory_plan plan;
+    struct run_source source;
+    struct run_job *head, *tail; /* not yet written */
+    uint32_t n_active, n_session, context;
+    uint64_t n_record, n_failed, n_done;
+    bool streams;       /* stdout is for someone who waits */
+    bool stdout_failed; /* the message is in err */
+    bool open_line;     /* what was written does not end in a newline */
+    struct run_logits logits;
+    struct run_counts count;
+    struct colibri_profile profile; /* at the last step */
+};
+
+/* Until all records are answered, a failure that is not one record's, or Ctrl-C. */
+bool run_schedule(struct run *r, struct clb_err *err);
+
+/* -- output.c ---------------------------------------------------------------------------------- */
+
+/* Takes one new token. Sets job->finish when a stop text was found. */
+bool run_take_token(struct run_job *job, int32_t id, struct clb_err *err);
+bool run_finish_text(struct run_job *job, struct clb_err *err); /* what was held back */
+bool run_stream(struct run_job *job, struct clb_err *err);      /* writes job->out now */
+bool run_write_job(struct run_job *job, struct clb_err *err);   /* a finished one of many, or its failure */
+
+/* -- stats.c ----------------------------------------------------------------------------------- */
+
+void run_print_setup(const struct run *r);   /* -v */
+void run_print_step(struct run *r);          /* --profile: one line */
+bool run_print_profile(const struct run *r); /* --profile: the table */
+bool run_print_stats(const struct run *r, struct clb_err *err);
+
+/* -- interrupt.c ------------------------------------------------------------------------------- */
+
+void run_catch_interrupt(void); /* the first SIGINT is only noted, the second does what it did before */
+bool run_interrupted(void);
+void run_die_of_interrupt(void);
+
+#endif

@@ -1,0 +1,204 @@
+/* What is said about a run on stderr: -v before, --profile during, --stats after. */
+#include "cmd/colibri-run/run.h"
+
+#include <string.h>
+#include <sys/resource.h>
+
+#include "lib/cli/report.h"
+#include "lib/cli/table.h"
+
+static const char *kv_name(const struct run *r)
+{
+    const char *w = r->info.expert_dtype;
+
+    if (r->o.kv_dtype)
+        return r->o.kv_dtype;
+    return !strcmp(w, "f32") || !strcmp(w, "bf16") || !strcmp(w, "fp16") ? "f32" : "f16";
+}
+
+static void print_plan(const struct colibri_memory_plan *p)
+{
+    char a[CLB_HUMAN], b[CLB_HUMAN], c[CLB_HUMAN], d[CLB_HUMAN], e[CLB_HUMAN];
+
+    fprintf(stderr, "memory plan  %s: weights %s, KV cache %s, activations %s, host buffers %s",
+            clb_human_bytes(e, p->total), clb_human_bytes(a, p->weights), clb_human_bytes(b, p->kv_cache),
+            clb_human_bytes(c, p->activations), clb_human_bytes(d, p->host_buffers));
+    if (p->available)
+        fprintf(stderr, " (%s available)", clb_human_bytes(a, p->available));
+    fputc('\n', stderr);
+}
+
+void run_print_setup(const struct run *r)
+{
+    const struct colibri_model_info *i = &r->info;
+    char a[CLB_HUMAN], b[CLB_HUMAN];
+
+    fprintf(stderr, "model        %u layers, %u experts of which %u per token, %s parameters (%s active), "
+            "experts %s, the rest %s\n", i->n_layer, i->n_expert,
+            r->o.experts_per_token ? r->o.experts_per_token : i->experts_per_token,
+            clb_human_count(a, i->parameters), clb_human_count(b, i->active_parameters), i->expert_dtype,
+            i->dense_dtype);
+    fprintf(stderr, "device       %s\n", i->device);
+    fprintf(stderr, "KV cache     %s, context %u, %u session%s side by side\n", kv_name(r), r->context, r->n_session,
+            r->n_session > 1 ? "s" : "");
+    print_plan(&r->plan);
+}
+
+/* -- --profile --------------------------------------------------------------------------------- */
+
+static double seconds_of(const struct colibri_profile *p, const char *stage)
+{
+    for (int i = 0; i < COLIBRI_STAGES; i++)
+        if (p->name[i] && !strcmp(p->name[i], stage))
+            return p->seconds[i];
+    return 0;
+}
+
+void run_print_step(struct run *r)
+{
+    static const char *const stage[] = { "Gate", "Scatter", "ExpertCompute", "Gather" };
+    struct colibri_profile now = { .size = sizeof now };
+    double total = 0;
+
+    if (colibri_batch_profile(r->batch, &now, NULL) != COLIBRI_OK)
+        return;
+    fputs("[PROFILING]", stderr);
+    for (int i = 0; i < 4; i++) {
+        double s = seconds_of(&now, stage[i]) - seconds_of(&r->profile, stage[i]);
+        fprintf(stderr, "%s %s: %.2fms", i ? " |" : "", stage[i], s * 1e3);
+        total += s;
+    }
+    fprintf(stderr, " | Total: %.2fms\n", total * 1e3);
+    r->profile = now;
+}
+
+static void rate_cell(struct clb_table *t, double amount, double seconds)
+{
+    if (amount > 0 && seconds > 0)
+        clb_table_cell(t, "%.1f", amount / seconds / 1e9);
+    else
+        clb_table_cell(t, "-");
+}
+
+bool run_print_profile(const struct run *r)
+{
+    const struct colibri_profile *p = &r->profile;
+    struct clb_table *t = clb_table_new("stage|>ms|>share|>bytes|>GB/s|>GMAC/s");
+    double total = 0;
+    char b[CLB_HUMAN];
+
+    for (int i = 0; i < COLIBRI_STAGES; i++)
+        total += p->seconds[i];
+    for (int i = 0; i < COLIBRI_STAGES; i++) {
+        if (!p->name[i])
+            continue;
+        clb_table_row(t);
+        clb_table_cell(t, "%s", p->name[i]);
+        clb_table_cell(t, "%.2f", p->seconds[i] * 1e3);
+        clb_table_cell(t, "%.1f %%", total > 0 ? p->seconds[i] / total * 100 : 0);
+        clb_table_cell(t, "%s", p->bytes[i] ? clb_human_bytes(b, p->bytes[i]) : "-");
+        rate_cell(t, (double)p->bytes[i], p->seconds[i]);
+        rate_cell(t, (double)p->macs[i], p->seconds[i]);
+    }
+    clb_table_rule(t);
+    clb_table_row(t);
+    clb_table_cell(t, "total");
+    clb_table_cell(t, "%.2f", total * 1e3);
+    clb_table_cell(t, "of %llu passes", (unsigned long long)p->passes);
+    return clb_table_print(t, stderr);
+}
+
+/* -- --stats ----------------------------------------------------------------------------------- */
+
+static uint64_t peak_resident(void)
+{
+    struct rusage u;
+
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+}
+
+static void print_speed(const char *what, uint64_t rows, double seconds)
+{
+    char a[CLB_HUMAN], b[CLB_HUMAN];
+
+    fprintf(stderr, "%-12s %s tokens in %s", what, clb_human_count(a, rows), clb_human_seconds(b, seconds));
+    if (rows && seconds > 0)
+        fprintf(stderr, ": %.*f tokens/s", rows / seconds < 100, (double)rows / seconds);
+    fputc('\n', stderr);
+}
+
+static void pool_row(struct clb_table *t, const char *name, const struct colibri_pool_stats *p)
+{
+    char a[CLB_HUMAN];
+    double waste = p->reserved_peak ? (double)(p->reserved_peak - p->peak) / (double)p->reserved_peak : 0;
+
+    clb_table_row(t);
+    clb_table_cell(t, "%s", name);
+    clb_table_cell(t, "%s", clb_human_bytes(a, p->used));
+    clb_table_cell(t, "%s", clb_human_bytes(a, p->peak));
+    clb_table_cell(t, "%s", clb_human_bytes(a, p->reserved_peak));
+    clb_table_cell(t, "%.1f %%", waste > 0 ? waste * 100 : 0);
+}
+
+static bool print_text(const struct run *r, const struct colibri_memory_stats *m)
+{
+    const struct run_counts *c = &r->count;
+    struct clb_table *t = clb_table_new("pool|>used|>peak|>held|>fragmentation");
+    char a[CLB_HUMAN];
+
+    print_speed("prefill", c->prompt_rows, c->prompt_seconds);
+    print_speed("decode", c->new_rows, c->new_seconds);
+    fprintf(stderr, "ready        %s after the start\n", clb_human_seconds(a, c->ready - c->started));
+    print_plan(&r->plan);
+    fprintf(stderr, "memory peak  %s resident\n\n", clb_human_bytes(a, peak_resident()));
+    pool_row(t, "weights", &m->weights);
+    pool_row(t, "activations", &m->activations);
+    pool_row(t, "host buffers", &m->host);
+    return clb_table_print(t, stderr);
+}
+
+static void pool_json(struct clb_text *t, const char *name, const struct colibri_pool_stats *p, const char *end)
+{
+    clb_text_printf(t, "\"%s\":{\"used\":%llu,\"peak\":%llu,\"reserved\":%llu,\"reserved_peak\":%llu}%s", name,
+                    (unsigned long long)p->used, (unsigned long long)p->peak, (unsigned long long)p->reserved,
+                    (unsigned long long)p->reserved_peak, end);
+}
+
+static bool print_json(const struct run *r, const struct colibri_memory_stats *m)
+{
+    const struct run_counts *c = &r->count;
+    const struct colibri_memory_plan *p = &r->plan;
+    struct clb_text t = { 0 };
+
+    clb_text_printf(&t, "{\"prompts\":%llu,\"failed\":%llu,\"prompt_tokens\":%llu,\"completion_tokens\":%llu,",
+                    (unsigned long long)r->n_record, (unsigned long long)r->n_failed,
+                    (unsigned long long)c->prompt_tokens, (unsigned long long)c->new_tokens);
+    clb_text_printf(&t, "\"prefill\":{\"tokens\":%llu,\"seconds\":%.6f},\"decode\":{\"tokens\":%llu,\"seconds\":%.6f},",
+                    (unsigned long long)c->prompt_rows, c->prompt_seconds, (unsigned long long)c->new_rows,
+                    c->new_seconds);
+    clb_text_printf(&t, "\"steps\":%llu,\"ready_seconds\":%.6f,\"context\":%u,\"kv_dtype\":\"%s\",\"threads\":%u,",
+                    (unsigned long long)c->steps, c->ready - c->started, r->context, kv_name(r), r->info.threads);
+    clb_text_printf(&t, "\"plan\":{\"weights\":%llu,\"kv_cache\":%llu,\"activations\":%llu,\"host_buffers\":%llu,"
+                    "\"total\":%llu,\"available\":%llu},\"peak_resident\":%llu,\"pools\":{",
+                    (unsigned long long)p->weights, (unsigned long long)p->kv_cache,
+                    (unsigned long long)p->activations, (unsigned long long)p->host_buffers,
+                    (unsigned long long)p->total, (unsigned long long)p->available,
+                    (unsigned long long)peak_resident());
+    pool_json(&t, "weights", &m->weights, ",");
+    pool_json(&t, "activations", &m->activations, ",");
+    pool_json(&t, "host_buffers", &m->host, "}}\n");
+    if (!t.failed)
+        fputs(t.p, stderr);
+    bool ok = !t.failed;
+    clb_text_free(&t);
+    return ok;
+}
+
+bool run_print_stats(const struct run *r, struct clb_err *err)
+{
+    struct colibri_memory_stats m = { .size = sizeof m };
+
+    if (colibri_memory_stats(r->model, &m) != COLIBRI_OK)
+        return run_api_fail(err);
+    return (r->o.json ? print_json(r, &m) : print_text(r, &m)) || clb_fail_nomem(err, 1);
+}
