@@ -91,6 +91,13 @@ struct bench_quality {
 
 /* -- setup.c: models, batches, inputs -- */
 
+struct bench_models {
+    struct colibri_model *model, *other; /* owned; may be NULL */
+};
+/* A file that is truncated while it is mapped ends the program with a line that says so. */
+void bench_watch(const struct bench_models *m);
+void bench_unload(struct bench_models *m);
+
 /* The library's last error, as an error of ours. Returns false. */
 bool bench_api_fail(struct clb_err *err);
 bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,

@@ -80,19 +80,20 @@ static bool get_tokens(struct bench_tokens *out, const struct args *a, uint32_t 
 }
 
 /* A model per thread count, a run per batch size. */
-static bool measure_all(struct bench_run *run, struct colibri_model **model,
+static bool measure_all(struct bench_run *run, struct bench_models *m,
                         struct colibri_model_info *info, const struct args *a, struct clb_err *err)
 {
     struct bench_tokens tokens = { 0 };
     bool ok = true;
 
     for (uint32_t t = 0; ok && t < a->threads.n; t++) {
-        colibri_unload_model(*model);
-        ok = bench_load(model, info, a->model, a->threads.value[t], &a->o, err);
+        bench_unload(m);
+        ok = bench_load(&m->model, info, a->model, a->threads.value[t], &a->o, err);
+        bench_watch(m);
         if (ok && !tokens.id)
             ok = get_tokens(&tokens, a, info->vocab_size, err);
         for (uint32_t b = 0; ok && b < a->batch.n; b++)
-            ok = bench_measure(run++, *model, a->batch.value[b], &tokens, &a->o, err);
+            ok = bench_measure(run++, m->model, a->batch.value[b], &tokens, &a->o, err);
     }
     clb_free(tokens.id);
     return ok;
@@ -141,14 +142,14 @@ static bool print_text(struct clb_text *t, struct clb_err *err)
 static bool speed(const struct args *a, struct clb_err *err)
 {
     struct bench_result r = { .path = a->model, .options = &a->o };
-    struct colibri_model *model = NULL;
+    struct bench_models m = { 0 };
     struct bench_run *run;
     struct clb_text t = { 0 };
     bool ok = false;
 
     r.n_run = (size_t)a->threads.n * a->batch.n;
     r.run = run = clb_new(r.n_run, sizeof *run, err);
-    if (!run || !measure_all(run, &model, &r.info, a, err))
+    if (!run || !measure_all(run, &m, &r.info, a, err))
         goto done;
     if (a->svg && !write_svg(&r, a, err))
         goto done;
@@ -161,26 +162,27 @@ static bool speed(const struct args *a, struct clb_err *err)
     ok = err->code == CLB_OK && (!(a->json || a->csv) || print_text(&t, err));
 done:
     clb_free(run);
-    colibri_unload_model(model);
+    bench_unload(&m);
     return ok;
 }
 
 static bool quality(const struct args *a, struct clb_err *err)
 {
-    struct colibri_model *model = NULL, *other = NULL;
+    struct bench_models m = { 0 };
     struct colibri_model_info info;
     struct clb_text text = { 0 }, json = { 0 };
     struct bench_quality q;
     bool ok = false;
 
     if (!bench_read_file(&text, a->perplexity, err) ||
-        !bench_load(&model, &info, a->model, a->threads.value[0], &a->o, err) ||
-        (a->compare && !bench_load(&other, &info, a->compare, a->threads.value[0], &a->o, err)))
+        !bench_load(&m.model, &info, a->model, a->threads.value[0], &a->o, err) ||
+        (a->compare && !bench_load(&m.other, &info, a->compare, a->threads.value[0], &a->o, err)))
         goto done;
-    if (!bench_quality(&q, model, other, (struct clb_str){ text.p, text.n }, a->perplexity, &a->o,
-                       err))
+    bench_watch(&m);
+    ok = bench_quality(&q, m.model, m.other, (struct clb_str){ text.p, text.n }, a->perplexity,
+                       &a->o, err);
+    if (!ok)
         goto done;
-    ok = true;
     if (a->json) {
         bench_json_quality(&json, &q, a->model, a->compare);
         ok = print_text(&json, err);
@@ -189,8 +191,7 @@ static bool quality(const struct args *a, struct clb_err *err)
     }
 done:
     clb_text_free(&text);
-    colibri_unload_model(model);
-    colibri_unload_model(other);
+    bench_unload(&m);
     return ok;
 }
 
@@ -235,6 +236,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
         { CLB_OPT_FLAG, 0, "csv", NULL, "print comma-separated values", &a->csv, 0, 0, false },
         { CLB_OPT_STRING, 0, "svg", "FILE", "draw the stages", &a->svg, 0, 0, false },
         { CLB_OPT_FLAG, 'f', "force", NULL, "replace the SVG file", &a->force, 0, 0, false },
+        { CLB_OPT_GROUP, 0, "General", NULL, NULL, NULL, 0, 0, false },
         CLB_OPT_COMMON(&a->common),
         { .kind = CLB_OPT_END },
     };
@@ -244,7 +246,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
         .synopsis = "[options] MODEL",
         .summary = "Measures where the time of a model goes, and how well it predicts text.",
         .opts = opts,
-        .example = BENCH_NAME " --batch 1,4 --threads 1,2 model.bin",
+        .example = "Example: " BENCH_NAME " --batch 1,4 --threads 1,2 model.bin",
     };
     struct clb_err err = { 0 };
     int status = clb_opt_start(&self, &a->common, argc, argv, first);
@@ -253,7 +255,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
         return status;
     if (check_args(a, argc, argv, *first, &err))
         return -1;
-    clb_report(BENCH_NAME, &err, 0);
+    clb_report(BENCH_NAME, &err, a->common.verbose);
     fprintf(stderr, "%s: try '%s --help'\n", BENCH_NAME, BENCH_NAME);
     return CLB_USAGE;
 }
@@ -270,13 +272,12 @@ int main(int argc, char **argv)
 
     setlocale(LC_CTYPE, ""); /* whether bars may be drawn in UTF-8 */
     status = start(&a, argc, argv, &first);
-    if (status < 0) {
-        a.o.kv_dtype = kv_dtype_of(a.kv_dtype);
-        a.o.quiet = a.common.quiet;
-        bool ok = a.perplexity ? quality(&a, &err) : speed(&a, &err);
-        if (!ok)
-            clb_report(BENCH_NAME, &err, a.common.verbose);
-        status = ok ? 0 : clb_exit_status((int)err.code);
-    }
-    return clb_finish(BENCH_NAME, status);
+    if (status >= 0)
+        return status;
+    a.o.kv_dtype = kv_dtype_of(a.kv_dtype);
+    a.o.quiet = a.common.quiet;
+    bool ok = a.perplexity ? quality(&a, &err) : speed(&a, &err);
+    if (!ok)
+        clb_report(BENCH_NAME, &err, a.common.verbose);
+    return clb_finish(BENCH_NAME, ok ? 0 : clb_exit_status((int)err.code));
 }

@@ -6,6 +6,28 @@
 #include <string.h>
 
 #include "lib/base/mem.h"
+#include "lib/cli/sigbus.h"
+
+static bool in_models(const void *arg, const void *address, uint64_t *offset, const char **path)
+{
+    const struct bench_models *m = arg;
+
+    return colibri_address_in_model(m->model, address, offset, path) ||
+           colibri_address_in_model(m->other, address, offset, path);
+}
+
+void bench_watch(const struct bench_models *m)
+{
+    clb_sigbus_install(BENCH_NAME, in_models, m);
+}
+
+void bench_unload(struct bench_models *m)
+{
+    clb_sigbus_install(BENCH_NAME, NULL, NULL);
+    colibri_unload_model(m->model);
+    colibri_unload_model(m->other);
+    *m = (struct bench_models){ 0 };
+}
 
 bool bench_api_fail(struct clb_err *err)
 {

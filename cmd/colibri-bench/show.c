@@ -47,45 +47,56 @@ static void cell_rate(struct clb_table *t, double per_second)
         clb_table_cell(t, "-");
 }
 
-static void stage_row(struct clb_table *t, const char *name, const struct bench_phase *p,
-                      const struct bench_time *time, uint64_t bytes, uint64_t macs, bool bars)
+/* A table of stages, and how to fill it. */
+struct sheet {
+    struct clb_table *t;
+    const struct bench_phase *p;
+    bool bars, spread;
+};
+
+static void stage_row(const struct sheet *s, const char *name, const struct bench_time *time,
+                      uint64_t bytes, uint64_t macs)
 {
+    const struct bench_phase *p = s->p;
     double share = p->wall.median > 0 ? time->median / p->wall.median : 0;
+    double ms = 1e3 / p->steps;
     char human[CLB_HUMAN], blocks[BAR * 4 + 1];
 
-    clb_table_row(t);
-    clb_table_cell(t, "%s", name);
-    clb_table_cell(t, "%.*f", decimals_for(p->wall.median / p->steps * 1e3),
-                   time->median / p->steps * 1e3);
-    clb_table_cell(t, "%.1f %%", share * 100);
-    if (bars) {
-        bar(blocks, share < 1 ? share : 1);
-        clb_table_cell(t, "%s", blocks);
+    clb_table_row(s->t);
+    clb_table_cell(s->t, "%s", name);
+    clb_table_cell(s->t, "%.*f", decimals_for(p->wall.median * ms), time->median * ms);
+    clb_table_cell(s->t, "%.1f %%", share * 100);
+    if (s->bars) {
+        bar(blocks, time == &p->wall ? 0 : share < 1 ? share : 1);
+        clb_table_cell(s->t, "%s", blocks);
     }
-    clb_table_cell(t, "%s", bytes ? clb_human_bytes(human, bytes / p->steps) : "-");
-    cell_rate(t, time->median > 0 ? (double)bytes / time->median : 0);
-    cell_rate(t, time->median > 0 ? (double)macs / time->median : 0);
-    clb_table_cell(t, "± %.1f %%", time->spread * 100);
+    clb_table_cell(s->t, "%s", bytes ? clb_human_bytes(human, bytes / p->steps) : "-");
+    cell_rate(s->t, time->median > 0 ? (double)bytes / time->median : 0);
+    cell_rate(s->t, time->median > 0 ? (double)macs / time->median : 0);
+    if (s->spread)
+        clb_table_cell(s->t, "± %.1f %%", time->spread * 100);
 }
 
-static bool stage_table(const struct bench_phase *p, bool bars, FILE *f)
+static bool stage_table(const struct bench_phase *p, uint32_t repeats, FILE *f)
 {
-    struct clb_table *t = clb_table_new(bars ? "stage|>ms|>share||>bytes|>GB/s|>GMAC/s|>spread"
-                                             : "stage|>ms|>share|>bytes|>GB/s|>GMAC/s|>spread");
+    struct sheet s = { .p = p, .bars = isatty(fileno(f)) && clb_term_width(f) >= 80,
+                       .spread = repeats > 1 };
     uint64_t bytes = 0, macs = 0;
+    char columns[80];
 
+    snprintf(columns, sizeof columns, "stage|>ms|>share%s|>bytes|>GB/s|>GMAC/s%s",
+             s.bars ? "|" : "", s.spread ? "|>spread" : "");
+    s.t = clb_table_new(columns);
     for (uint32_t i = 0; i < BENCH_STAGES; i++) {
         bytes += p->stage[i].bytes;
         macs += p->stage[i].macs;
         /* A stage that a model does not have is left out, but never one of the four. */
-        if (!strcmp(p->stage[i].name, "DenseMLP") && !p->stage[i].macs)
-            continue;
-        stage_row(t, p->stage[i].name, p, &p->stage[i].time, p->stage[i].bytes, p->stage[i].macs,
-                  bars);
+        if (strcmp(p->stage[i].name, "DenseMLP") || p->stage[i].macs)
+            stage_row(&s, p->stage[i].name, &p->stage[i].time, p->stage[i].bytes, p->stage[i].macs);
     }
-    clb_table_rule(t);
-    stage_row(t, "total", p, &p->wall, bytes, macs, false);
-    return clb_table_print(t, f);
+    clb_table_rule(s.t);
+    stage_row(&s, "total", &p->wall, bytes, macs);
+    return clb_table_print(s.t, f);
 }
 
 static void show_routing(const struct bench_routing *r, const struct bench_result *res, FILE *f)
@@ -108,7 +119,6 @@ static void show_routing(const struct bench_routing *r, const struct bench_resul
 static bool show_phase(const struct bench_phase *p, const struct bench_run *run,
                        const struct bench_result *r, FILE *f)
 {
-    bool bars = isatty(fileno(f)) && clb_term_width(f) >= 96;
     char rate[CLB_HUMAN];
 
     if (!p->tokens)
@@ -116,14 +126,24 @@ static bool show_phase(const struct bench_phase *p, const struct bench_run *run,
     fprintf(f, "\n%c%s: %u tokens", p->name[0] - 'a' + 'A', p->name + 1, p->tokens / run->batch);
     if (run->batch > 1)
         fprintf(f, " x %u sequences", run->batch);
-    fprintf(f, ", %s tokens/s (± %.1f %% over %u runs)%s\n\n",
-            human_rate(rate, bench_tokens_per_second(p)), p->wall.spread * 100,
-            r->options->repeats, p->steps > 1 ? "; times are per step" : "");
-    if (!stage_table(p, bars, f))
+    fprintf(f, ", %s tokens/s", human_rate(rate, bench_tokens_per_second(p)));
+    if (r->options->repeats > 1)
+        fprintf(f, " (± %.1f %% over %u runs)", p->wall.spread * 100, r->options->repeats);
+    fprintf(f, "%s\n\n", p->steps > 1 ? "; times are per step" : "");
+    if (!stage_table(p, r->options->repeats, f))
         return false;
     fputc('\n', f);
     show_routing(&p->routing, r, f);
     return true;
+}
+
+static const char *human_parameters(char out[static CLB_HUMAN], uint64_t n)
+{
+    bool billions = n >= 1000000000;
+
+    snprintf(out, CLB_HUMAN, "%.1f %s", (double)n / (billions ? 1e9 : 1e6),
+             billions ? "billion" : "million");
+    return out;
 }
 
 static void show_model(const struct bench_result *r, FILE *f)
@@ -132,7 +152,7 @@ static void show_model(const struct bench_result *r, FILE *f)
     char a[CLB_HUMAN], b[CLB_HUMAN];
 
     fprintf(f, "Model    %s: %s parameters, %s active per token\n", r->path,
-            clb_human_count(a, i->parameters), clb_human_count(b, i->active_parameters));
+            human_parameters(a, i->parameters), human_parameters(b, i->active_parameters));
     fprintf(f, "         %u layers, %u with %u experts of which a token uses %u\n", i->n_layer,
             i->n_moe_layer, i->n_expert,
             r->options->experts_per_token ? r->options->experts_per_token : i->experts_per_token);

@@ -115,5 +115,6 @@ void clb_opt_completions(const struct clb_program *p, FILE *out)
 {
     for (const struct clb_opt *o = p->opts; o->kind != CLB_OPT_END; o++)
         if (o->kind != CLB_OPT_GROUP && !o->hidden)
-            fprintf(out, "--%s%s\n", o->name, o->arg ? "=" : "");
+            fprintf(out, "--%s%s%s\n", o->name, o->arg ? "=" : "",
+                    o->kind == CLB_OPT_CHOICE ? o->arg : "");
 }

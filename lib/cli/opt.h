@@ -68,7 +68,7 @@ struct clb_common {
 /* argv is permuted so that operands come last; *operand is the index of the first one. */
 bool clb_opt_parse(const struct clb_program *p, int argc, char **argv, int *operand, struct clb_err *err);
 void clb_opt_help(const struct clb_program *p, FILE *out);        /* fits one screen: at most 40 lines of 80 */
-void clb_opt_completions(const struct clb_program *p, FILE *out); /* one option a line, '=' behind those with a value */
+void clb_opt_completions(const struct clb_program *p, FILE *out); /* one option a line, '=' behind those with a value, then the words of a CHOICE */
 
 /* Parses, then handles --help, --version and --completions. Returns -1 to go on, else the exit status: 0 after help, 2 after a usage
  * error was printed as "NAME: what is wrong" and "NAME: try 'NAME --help'". */
