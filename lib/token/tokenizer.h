@@ -38,13 +38,20 @@ struct clb_str clb_token_bytes(const struct clb_tokenizer *t, int32_t id); /* as
 bool clb_token_special(const struct clb_tokenizer *t, int32_t id);
 int32_t clb_token_find(const struct clb_tokenizer *t, struct clb_str content); /* -1: none */
 
-/* Streaming decoder: the concatenation of everything it gives is the reference's decode of all ids (where that is prefix-stable,
- * see doc/); a UTF-8 character is never split. */
+/* Streaming decoder: the concatenation of everything it gives is the
+ * reference's decode of all ids (where that is prefix-stable, see clb_decode); a UTF-8 character is
+ * never split. After a flush it starts afresh. */
 struct clb_decoder;
 bool clb_decoder_open(struct clb_decoder **out, const struct clb_tokenizer *t, bool skip_special, struct clb_err *err);
 void clb_decoder_close(struct clb_decoder *d);
 /* Text that became certain; borrowed until the next call. Does not allocate once warm (buffers are reserved at open). */
 bool clb_decoder_feed(struct clb_decoder *d, int32_t id, struct clb_str *text, struct clb_err *err);
 bool clb_decoder_flush(struct clb_decoder *d, struct clb_str *text, struct clb_err *err);
+
+/* Appends the text of all ids at once. Differs from the streamed text only where a run of byte pieces (<0xNN>) is not
+ * UTF-8 as a whole: the reference then gives U+FFFD for every byte of it, also for characters that a
+ * stream has printed already. */
+bool clb_decode(const struct clb_tokenizer *t, const int32_t *id, size_t n, bool skip_special,
+                struct clb_text *out, struct clb_err *err);
 
 #endif

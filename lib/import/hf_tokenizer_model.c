@@ -1,0 +1,398 @@
+/* hf_tokenizer_model.c - the BPE model: vocabulary, merges, flags. */
+#include <stdio.h>
+
+#include "lib/base/mem.h"
+#include "lib/import/hf_tokenizer_impl.h"
+
+enum { MOST_IDS = 1 << 24 };
+
+/* -- pieces ----------------------------------------------------------------------------------- */
+
+static struct clb_str name_of(const struct hf *h, uint32_t id)
+{
+    struct clb_span s = h->b.piece[id].content;
+
+    return (struct clb_str){ h->b.bytes.p + s.at, s.n };
+}
+
+uint32_t hf_find(const struct hf *h, struct clb_str name)
+{
+    if (!h->index.slots)
+        return CLB_NO_ID;
+    uint32_t at = (uint32_t)clb_key_hash(name.p, name.n);
+    for (;; at++) {
+        uint32_t id1 = h->index.slot[at & (h->index.slots - 1)];
+        if (!id1)
+            return CLB_NO_ID;
+        if (clb_str_eq(name_of(h, id1 - 1), name))
+            return id1 - 1;
+    }
+}
+
+static void put(struct hf_index *x, uint32_t hash, uint32_t id)
+{
+    while (x->slot[hash & (x->slots - 1)])
+        hash++;
+    x->slot[hash & (x->slots - 1)] = id + 1;
+}
+
+static bool index_name(struct hf *h, uint32_t id)
+{
+    struct hf_index *x = &h->index;
+
+    if (x->n * 2 >= x->slots) {
+        struct hf_index more = { .slots = x->slots ? x->slots * 2 : 4096, .n = x->n };
+        more.slot = clb_new(more.slots, sizeof *more.slot, h->err);
+        if (!more.slot)
+            return false;
+        for (uint32_t i = 0; i < x->slots; i++)
+            if (x->slot[i]) {
+                struct clb_str s = name_of(h, x->slot[i] - 1);
+                put(&more, (uint32_t)clb_key_hash(s.p, s.n), x->slot[i] - 1);
+            }
+        clb_free(x->slot);
+        *x = more;
+    }
+    struct clb_str s = name_of(h, id);
+    put(x, (uint32_t)clb_key_hash(s.p, s.n), id);
+    x->n++;
+    return true;
+}
+
+/* Pieces up to id, the new ones empty. */
+static bool make_room(struct hf *h, uint32_t id)
+{
+    struct clb_build *b = &h->b;
+    uint32_t room = 1024; /* the powers of two above what there is */
+
+    if (id < b->n_piece)
+        return true;
+    while (room < b->n_piece)
+        room *= 2;
+    if (!b->piece || id >= room) {
+        while (room <= id)
+            room *= 2;
+        struct clb_build_piece *more = clb_grow(b->piece, room, sizeof *more, h->err);
+        if (!more)
+            return false;
+        b->piece = more;
+    }
+    memset(b->piece + b->n_piece, 0, (id + 1 - b->n_piece) * sizeof *b->piece);
+    b->n_piece = id + 1;
+    return true;
+}
+
+bool hf_add_piece(struct hf *h, struct clb_json *j, struct clb_str name, uint32_t id)
+{
+    if (id >= h->vocab_size)
+        return clb_json_fail(j, "id %u, but the model has a vocabulary of %u", id, h->vocab_size);
+    if (id >= MOST_IDS)
+        return clb_json_fail(j, "id %u, but %d is the most", id, MOST_IDS - 1);
+    if (!make_room(h, id))
+        return false;
+    struct clb_build_piece *p = &h->b.piece[id];
+    if (p->flags & CLB_PIECE_EXISTS) {
+        struct clb_str other = name_of(h, id);
+        return clb_json_fail(j, "id %u belongs to '%.*s' already", id, (int)other.n, other.p);
+    }
+    p->content = clb_build_bytes(&h->b, name);
+    p->flags = CLB_PIECE_EXISTS;
+    if (h->b.bytes.failed)
+        return clb_fail_nomem(h->err, h->b.bytes.n + name.n);
+    return index_name(h, id);
+}
+
+/* The reader may have stopped because of its own error or because of ours in h->err. */
+static bool finish(struct hf *h, struct clb_json *j, bool ok)
+{
+    if (ok || !clb_json_ok(j))
+        return clb_json_close(j, h->err);
+    clb_json_abandon(j);
+    return false;
+}
+
+static bool vocabulary(struct hf *h, struct clb_str raw)
+{
+    struct clb_json j;
+    struct clb_str key;
+    struct clb_text name = { 0 };
+    bool ok = true;
+
+    hf_open(h, &j, raw);
+    clb_json_object(&j);
+    while (ok && clb_json_key(&j, &key)) {
+        clb_text_clear(&name);
+        clb_text_add(&name, key.p, key.n);
+        uint32_t id = (uint32_t)clb_json_u64(&j, UINT32_MAX);
+        ok = clb_json_ok(&j) && !name.failed &&
+             hf_add_piece(h, &j, (struct clb_str){ name.p ? name.p : "", name.n }, id);
+        if (ok) {
+            h->b.piece[id].flags |= CLB_PIECE_MODEL;
+            h->n_model++;
+        }
+    }
+    if (name.failed)
+        clb_fail_nomem(h->err, name.n);
+    clb_text_free(&name);
+    return finish(h, &j, ok) || clb_fail_in(h->err, "vocab");
+}
+
+/* -- merges ----------------------------------------------------------------------------------- */
+
+struct merges {
+    struct hf *h;
+    struct clb_json *j;
+    struct clb_text joined;
+    uint32_t room;
+    bool pairs, lines; /* spellings seen */
+};
+
+static bool part(struct merges *m, struct clb_str s, uint32_t *id)
+{
+    *id = hf_find(m->h, s);
+    if (*id == CLB_NO_ID && clb_json_ok(m->j))
+        clb_json_fail(m->j, "'%.*s' is not in the vocabulary", (int)(s.n < 100 ? s.n : 100), s.p);
+    return clb_json_ok(m->j);
+}
+
+/* The two halves of the line "left right". */
+static bool read_line(struct merges *m, uint32_t *left, uint32_t *right, bool *is_merge)
+{
+    struct clb_str s = clb_json_string(m->j);
+    const char *space = s.n ? memchr(s.p, ' ', s.n) : NULL;
+
+    *is_merge = !clb_str_starts(s, "#version");
+    if (!clb_json_ok(m->j) || !*is_merge)
+        return clb_json_ok(m->j);
+    size_t n = space ? (size_t)(space - s.p) : 0;
+    if (!space || memchr(space + 1, ' ', s.n - n - 1))
+        return clb_json_fail(m->j, "a merge has two pieces with one space between them, not '%.*s'",
+                             (int)(s.n < 100 ? s.n : 100), s.p);
+    return part(m, (struct clb_str){ s.p, n }, left) &&
+           part(m, (struct clb_str){ space + 1, s.n - n - 1 }, right);
+}
+
+static bool read_pair(struct merges *m, uint32_t *left, uint32_t *right)
+{
+    clb_json_array(m->j);
+    if (!clb_json_item(m->j) || !part(m, clb_json_string(m->j), left) || !clb_json_item(m->j) ||
+        !part(m, clb_json_string(m->j), right))
+        return clb_json_fail(m->j, "a merge has two pieces");
+    return !clb_json_item(m->j) ? clb_json_ok(m->j) : clb_json_fail(m->j, "a merge has two pieces");
+}
+
+static bool add_merge(struct merges *m, uint32_t left, uint32_t right)
+{
+    struct clb_build *b = &m->h->b;
+    struct clb_str l = name_of(m->h, left), r = name_of(m->h, right);
+    uint32_t prefix = b->head.word_prefix.n, id;
+
+    if (r.n < prefix)
+        return clb_json_fail(m->j, "'%.*s' is shorter than continuing_subword_prefix", (int)r.n, r.p);
+    clb_text_clear(&m->joined);
+    clb_text_add(&m->joined, l.p, l.n);
+    clb_text_add(&m->joined, r.p + prefix, r.n - prefix);
+    if (m->joined.failed)
+        return clb_fail_nomem(m->h->err, l.n + r.n);
+    if (!part(m, (struct clb_str){ m->joined.p ? m->joined.p : "", m->joined.n }, &id))
+        return false;
+    if (b->n_merge == m->room) {
+        uint32_t room = m->room ? m->room * 2 : 4096;
+        struct clb_build_merge *more = clb_grow(b->merge, room, sizeof *more, m->h->err);
+        if (!more)
+            return false;
+        b->merge = more;
+        m->room = room;
+    }
+    b->merge[b->n_merge++] = (struct clb_build_merge){ left, right, id };
+    return true;
+}
+
+static bool merges(struct hf *h, struct clb_str raw)
+{
+    struct clb_json j;
+    struct merges m = { .h = h, .j = &j };
+    bool ok = true;
+
+    hf_open(h, &j, raw);
+    clb_json_array(&j);
+    while (ok && clb_json_item(&j)) {
+        uint32_t left, right;
+        bool is_merge = true;
+        if (clb_json_peek(&j) == CLB_JSON_ARRAY) {
+            m.pairs = true;
+            ok = read_pair(&m, &left, &right);
+        } else {
+            m.lines = true;
+            ok = read_line(&m, &left, &right, &is_merge);
+        }
+        if (ok && m.pairs && m.lines)
+            ok = clb_json_fail(&j, "merges are lines or pairs, not both");
+        ok = ok && (!is_merge || add_merge(&m, left, right));
+    }
+    clb_text_free(&m.joined);
+    return finish(h, &j, ok) || clb_fail_in(h->err, "merges");
+}
+
+/* -- model ------------------------------------------------------------------------------------ */
+
+struct model {
+    struct clb_str vocab, merges;
+    struct clb_text unk;
+    bool has_unk, typed;
+};
+
+/* Prefix or suffix of the pieces of a word: null or a short text. */
+static void read_affix(struct hf *h, struct clb_json *j, struct clb_span *out)
+{
+    if (clb_json_peek(j) == CLB_JSON_NULL) {
+        clb_json_null(j);
+        return;
+    }
+    struct clb_str s = clb_json_string(j);
+    if (s.n > CLB_MAX_AFFIX)
+        clb_json_fail(j, "%zu bytes, but %d are the most", s.n, CLB_MAX_AFFIX);
+    else if (s.n)
+        *out = clb_build_string(&h->b, s);
+}
+
+/* null counts as false. */
+static void read_flag(struct hf *h, struct clb_json *j, uint32_t flag)
+{
+    if (clb_json_peek(j) == CLB_JSON_NULL)
+        clb_json_null(j);
+    else if (clb_json_bool(j))
+        h->b.head.model_flags |= flag;
+}
+
+static void read_dropout(struct clb_json *j)
+{
+    if (clb_json_peek(j) == CLB_JSON_NULL)
+        clb_json_null(j);
+    else if (clb_json_f64(j) != 0)
+        clb_json_fail(j, "dropout is for training: it makes every run differ");
+}
+
+static void read_unk(struct clb_json *j, struct model *m)
+{
+    if (clb_json_peek(j) == CLB_JSON_NULL) {
+        clb_json_null(j);
+        return;
+    }
+    struct clb_str s = clb_json_string(j);
+    clb_text_add(&m->unk, s.p, s.n);
+    m->has_unk = true;
+}
+
+static void read_type(struct clb_json *j, struct model *m)
+{
+    struct clb_str s = clb_json_string(j);
+
+    m->typed = true;
+    if (clb_json_ok(j) && !clb_str_is(s, "BPE"))
+        clb_json_fail(j, "the model '%.*s' is not supported: BPE is", (int)s.n, s.p);
+}
+
+static bool read_model(struct hf *h, struct clb_str raw, struct model *m)
+{
+    struct clb_tables_head *head = &h->b.head;
+    struct clb_json j;
+    struct clb_str key;
+
+    hf_open(h, &j, raw);
+    clb_json_object(&j);
+    while (clb_json_key(&j, &key)) {
+        if (clb_str_is(key, "type"))
+            read_type(&j, m);
+        else if (clb_str_is(key, "vocab"))
+            clb_json_skip(&j, &m->vocab);
+        else if (clb_str_is(key, "merges"))
+            clb_json_skip(&j, &m->merges);
+        else if (clb_str_is(key, "dropout"))
+            read_dropout(&j);
+        else if (clb_str_is(key, "unk_token"))
+            read_unk(&j, m);
+        else if (clb_str_is(key, "continuing_subword_prefix"))
+            read_affix(h, &j, &head->word_prefix);
+        else if (clb_str_is(key, "end_of_word_suffix"))
+            read_affix(h, &j, &head->word_suffix);
+        else if (clb_str_is(key, "fuse_unk"))
+            read_flag(h, &j, CLB_MODEL_FUSE_UNK);
+        else if (clb_str_is(key, "byte_fallback"))
+            read_flag(h, &j, CLB_MODEL_BYTE_FALLBACK);
+        else if (clb_str_is(key, "ignore_merges"))
+            read_flag(h, &j, CLB_MODEL_IGNORE_MERGES);
+        else
+            hf_unknown(&j, key);
+    }
+    if (!clb_json_close(&j, h->err))
+        return clb_fail_in(h->err, "model");
+    if (!m->vocab.p || !m->merges.p)
+        return hf_refuse(h, raw, "the model has no '%s': only BPE is supported",
+                         m->vocab.p ? "merges" : "vocab");
+    return true;
+}
+
+static void find_bytes(struct hf *h)
+{
+    for (unsigned b = 0; b < 256; b++) {
+        char name[8];
+        int n = snprintf(name, sizeof name, "<0x%02X>", b);
+        h->b.byte_id[b] = hf_find(h, (struct clb_str){ name, (size_t)n });
+    }
+}
+
+/* Whether every byte has a piece, so that nothing is ever unknown to a byte-level model. */
+static bool has_all_bytes(const struct hf *h)
+{
+    bool seen[256] = { false };
+    unsigned n = 0;
+    struct clb_text byte = { 0 };
+
+    for (uint32_t id = 0; id < h->b.n_piece; id++) {
+        clb_text_clear(&byte);
+        if (h->b.piece[id].content.n <= 2 && clb_byte_level_read(name_of(h, id), &byte) && byte.n == 1) {
+            n += !seen[(uint8_t)byte.p[0]];
+            seen[(uint8_t)byte.p[0]] = true;
+        }
+    }
+    clb_text_free(&byte);
+    return n == 256;
+}
+
+static bool unknown_token(struct hf *h, struct clb_str raw, const struct model *m)
+{
+    struct clb_tables_head *head = &h->b.head;
+
+    if (head->model_flags & CLB_MODEL_BYTE_LEVEL && has_all_bytes(h) && !head->word_prefix.n &&
+        !head->word_suffix.n) {
+        head->model_flags &= ~(uint32_t)CLB_MODEL_BYTE_FALLBACK;
+        return true;
+    }
+    if (head->model_flags & CLB_MODEL_BYTE_LEVEL && head->model_flags & CLB_MODEL_BYTE_FALLBACK)
+        return hf_refuse(h, raw, "byte_fallback with the pre-tokenizer ByteLevel is not supported");
+    if (!m->has_unk)
+        return true;
+    head->unk = hf_find(h, (struct clb_str){ m->unk.p ? m->unk.p : "", m->unk.n });
+    return head->unk != CLB_NO_ID ||
+           hf_refuse(h, raw, "the unk_token '%s' is not in the vocabulary", m->unk.p ? m->unk.p : "");
+}
+
+bool hf_model(struct hf *h, struct clb_str raw)
+{
+    struct model m = { 0 };
+    bool ok = false;
+
+    h->b.head.model = CLB_MODEL_BPE;
+    if (!read_model(h, raw, &m))
+        goto done;
+    if (m.unk.failed) {
+        clb_fail_nomem(h->err, m.unk.n);
+        goto done;
+    }
+    ok = vocabulary(h, m.vocab) && merges(h, m.merges) && unknown_token(h, raw, &m);
+    find_bytes(h);
+done:
+    clb_text_free(&m.unk);
+    return ok;
+}

@@ -1,0 +1,281 @@
+/* decode.c - ids to text.
+ *
+ * Text leaves as soon as nothing that follows can change it. What has to wait: the bytes of an unfinished character
+ * (`pending`), and with a word suffix the whole last piece, which reads differently if it is the last. */
+#include "lib/base/mem.h"
+#include "lib/token/tables.h"
+#include "lib/token/utf8.h"
+
+struct clb_decoder {
+    const struct clb_tokenizer *t;
+    bool skip_special;
+    bool started;       /* a piece was seen */
+    bool bad_run;       /* this run of byte pieces is not UTF-8: U+FFFD for each */
+    uint32_t strip;     /* so many strip_char may still be dropped */
+    uint32_t held;      /* CLB_DECODE_SUFFIX: the last piece, or CLB_NO_ID */
+    char pending[4];    /* the start of a character */
+    unsigned n_pending;
+    struct clb_text out;
+};
+
+static const char replacement[] = "\xef\xbf\xbd";
+
+/* -- characters out --------------------------------------------------------------------------- */
+
+static void emit(struct clb_decoder *d, const char *s, size_t n)
+{
+    unsigned len;
+
+    while (d->strip && n) {
+        if (clb_utf8_get(s, s + n, &len) != d->t->head->strip_char) {
+            d->strip = 0;
+            break;
+        }
+        d->strip--;
+        s += len;
+        n -= len;
+    }
+    clb_text_add(&d->out, s, n);
+}
+
+static void emit_bad(struct clb_decoder *d, unsigned count)
+{
+    while (count--)
+        emit(d, replacement, 3);
+}
+
+/* Bytes of a byte-level piece: characters as they are complete, U+FFFD for what cannot become one. */
+static void emit_bytes(struct clb_decoder *d, const char *s, size_t n)
+{
+    while (n) {
+        if (!d->n_pending) {
+            size_t good = clb_utf8_valid(s, n);
+            emit(d, s, good);
+            s += good;
+            n -= good;
+            if (!n)
+                return;
+        }
+        d->pending[d->n_pending++] = *s;
+        int step = clb_utf8_step(d->pending, d->n_pending);
+        if (step >= 0) {
+            s++;
+            n--;
+        }
+        if (step > 0) {
+            emit(d, d->pending, d->n_pending);
+            d->n_pending = 0;
+        } else if (step < 0) {
+            emit_bad(d, 1);
+            if (d->n_pending == 1) { /* the byte itself is bad; else it is looked at again */
+                s++;
+                n--;
+            }
+            d->n_pending = 0;
+        }
+    }
+}
+
+/* One byte of a run of <0xNN>. */
+static void emit_fallback(struct clb_decoder *d, char byte)
+{
+    d->pending[d->n_pending++] = byte;
+    int step = d->bad_run ? -1 : clb_utf8_step(d->pending, d->n_pending);
+    if (step == 0)
+        return;
+    if (step > 0)
+        emit(d, d->pending, d->n_pending);
+    else
+        emit_bad(d, d->n_pending);
+    d->bad_run = step < 0;
+    d->n_pending = 0;
+}
+
+static void end_run(struct clb_decoder *d)
+{
+    emit_bad(d, d->n_pending);
+    d->n_pending = 0;
+    d->bad_run = false;
+}
+
+/* s with `mark` replaced. */
+static void emit_marked(struct clb_decoder *d, struct clb_str s, const char *with)
+{
+    struct clb_str mark = clb_tables_string(d->t, d->t->head->mark);
+    const char *p = s.p, *end = s.p + s.n, *q;
+
+    while (mark.n && (q = memmem(p, (size_t)(end - p), mark.p, mark.n))) {
+        emit(d, p, (size_t)(q - p));
+        emit(d, with, strlen(with));
+        p = q + mark.n;
+    }
+    emit(d, p, (size_t)(end - p));
+}
+
+/* -- pieces ----------------------------------------------------------------------------------- */
+
+static void put_piece(struct clb_decoder *d, uint32_t id)
+{
+    const struct clb_tables_head *h = d->t->head;
+    struct clb_str text = clb_piece_text(d->t, id);
+
+    if (h->decoder_flags & CLB_DECODE_JOIN && d->started)
+        emit(d, " ", 1);
+    if (h->decoder_flags & CLB_DECODE_BYTES)
+        emit_bytes(d, text.p, text.n);
+    else if (d->t->flags[id] & CLB_PIECE_BYTE && text.n == 1)
+        emit_fallback(d, text.p[0]);
+    else {
+        end_run(d);
+        if (h->decoder_flags & CLB_DECODE_FIRST)
+            emit_marked(d, text, d->started ? " " : "");
+        else
+            emit(d, text.p, text.n);
+    }
+    d->started = true;
+}
+
+static bool is_dropped(const struct clb_decoder *d, int32_t id)
+{
+    unsigned flags = clb_piece_flags(d->t, (uint32_t)id);
+
+    return !(flags & CLB_PIECE_EXISTS) || (d->skip_special && flags & CLB_PIECE_SKIP);
+}
+
+static bool give(struct clb_decoder *d, struct clb_str *text, struct clb_err *err)
+{
+    if (d->out.failed)
+        return clb_fail_nomem(err, d->out.n);
+    *text = (struct clb_str){ d->out.p, d->out.n };
+    return true;
+}
+
+bool clb_decoder_feed(struct clb_decoder *d, int32_t id, struct clb_str *text, struct clb_err *err)
+{
+    const struct clb_tables_head *h = d->t->head;
+
+    clb_text_clear(&d->out);
+    if (is_dropped(d, id))
+        return give(d, text, err);
+    if (clb_piece_text(d->t, (uint32_t)id).n > h->max_text)
+        return clb_fail(err, CLB_BAD_INPUT, "the tokenizer tables are damaged: piece %d is longer than %u bytes",
+                        id, h->max_text);
+    if (h->decoder_flags & CLB_DECODE_SUFFIX) {
+        if (d->held != CLB_NO_ID)
+            emit_marked(d, clb_piece_text(d->t, d->held), " ");
+        d->held = (uint32_t)id;
+    } else {
+        put_piece(d, (uint32_t)id);
+    }
+    return give(d, text, err);
+}
+
+bool clb_decoder_flush(struct clb_decoder *d, struct clb_str *text, struct clb_err *err)
+{
+    clb_text_clear(&d->out);
+    if (d->held != CLB_NO_ID)
+        emit_marked(d, clb_piece_text(d->t, d->held), "");
+    else if (d->t->head->decoder_flags & CLB_DECODE_BYTES)
+        emit_bad(d, d->n_pending != 0); /* an unfinished character is one U+FFFD */
+    else
+        emit_bad(d, d->n_pending);
+    d->n_pending = 0;
+    d->bad_run = d->started = false;
+    d->held = CLB_NO_ID;
+    d->strip = d->t->head->strip;
+    return give(d, text, err);
+}
+
+/* -- open, close, all at once ----------------------------------------------------------------- */
+
+/* The most that one call gives: a piece whose every byte becomes U+FFFD, what was pending, a space. */
+static bool reserve(struct clb_text *out, uint64_t max_text, struct clb_err *err)
+{
+    uint64_t room = 3 * max_text + 64;
+    char *p = clb_grow(NULL, room, 1, err);
+
+    if (!p)
+        return false;
+    *p = 0;
+    *out = (struct clb_text){ .p = p, .room = room };
+    return true;
+}
+
+bool clb_decoder_open(struct clb_decoder **out, const struct clb_tokenizer *t, bool skip_special,
+                      struct clb_err *err)
+{
+    struct clb_decoder *d = clb_new(1, sizeof *d, err);
+
+    *out = NULL;
+    if (!d)
+        return false;
+    *d = (struct clb_decoder){ .t = t, .skip_special = skip_special, .strip = t->head->strip,
+                               .held = CLB_NO_ID };
+    if (!reserve(&d->out, t->head->max_text, err)) {
+        clb_free(d);
+        return false;
+    }
+    *out = d;
+    return true;
+}
+
+void clb_decoder_close(struct clb_decoder *d)
+{
+    if (!d)
+        return;
+    clb_text_free(&d->out);
+    clb_free(d);
+}
+
+/* Is the run of byte pieces that starts at id[0] valid as a whole? (A run that is not becomes U+FFFD
+ * throughout, which a stream cannot know in time.) */
+static bool run_is_good(const struct clb_decoder *d, const int32_t *id, size_t n)
+{
+    char pending[4];
+    unsigned n_pending = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (is_dropped(d, id[i]))
+            continue;
+        struct clb_str text = clb_piece_text(d->t, (uint32_t)id[i]);
+        if (!(d->t->flags[id[i]] & CLB_PIECE_BYTE) || text.n != 1)
+            break;
+        pending[n_pending++] = text.p[0];
+        int step = clb_utf8_step(pending, n_pending);
+        if (step < 0)
+            return false;
+        if (step > 0)
+            n_pending = 0;
+    }
+    return n_pending == 0;
+}
+
+bool clb_decode(const struct clb_tokenizer *t, const int32_t *id, size_t n, bool skip_special,
+                struct clb_text *out, struct clb_err *err)
+{
+    struct clb_decoder *d;
+    struct clb_str text;
+    bool in_run = false;
+
+    if (!clb_decoder_open(&d, t, skip_special, err))
+        return false;
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
+        if (!is_dropped(d, id[i])) {
+            bool byte = t->flags[id[i]] & CLB_PIECE_BYTE;
+            if (byte && !in_run)
+                d->bad_run = !run_is_good(d, id + i, n - i);
+            in_run = byte;
+        }
+        ok = clb_decoder_feed(d, id[i], &text, err);
+        if (ok)
+            clb_text_add(out, text.p, text.n);
+    }
+    ok = ok && clb_decoder_flush(d, &text, err);
+    if (ok)
+        clb_text_add(out, text.p, text.n);
+    if (ok && out->failed)
+        ok = clb_fail_nomem(err, out->n);
+    clb_decoder_close(d);
+    return ok;
+}

@@ -1,0 +1,66 @@
+/* encode.h - the state of one call of clb_encode, and the stages it goes through:
+ *
+ *   text -> added.c    added tokens of the raw text are cut out
+ *        -> normal.c   the rest is normalised; then normalised added tokens are cut out
+ *        -> pretok.c   the rest is split into words
+ *        -> bpe.c      a word becomes ids
+ *
+ * Each stage calls the next for every part it finds. All return false when e->err is filled. */
+#ifndef CLB_TOKEN_ENCODE_H
+#define CLB_TOKEN_ENCODE_H
+
+#include "lib/token/tables.h"
+
+/* A part of the text. `first`: it starts where the text given by the caller starts. */
+struct clb_part {
+    const char *s, *end;
+    bool first;
+};
+
+struct clb_encoder {
+    const struct clb_tokenizer *t;
+    bool parse_special;
+    bool no_special;       /* merging must not give special tokens, and could */
+    struct clb_ids *ids;
+    struct clb_err *err;
+    struct clb_text text[2];               /* normaliser: from one into the other */
+    struct clb_text step[CLB_MAX_STEPS];   /* pre-tokeniser: what step i made of its part */
+    struct {
+        uint32_t *id, *next, *prev;        /* owned; room each */
+        size_t room;
+        uint64_t *heap;                    /* owned; rank << 32 | position */
+        size_t n_heap, heap_room;
+    } word;
+};
+
+/* Finds added tokens of the trie (0 raw text, 1 normalised text); what lies between goes to `rest`. */
+bool clb_added_split(struct clb_encoder *e, int trie, struct clb_part part,
+                     bool (*rest)(struct clb_encoder *e, struct clb_part part));
+/* The parts between raw added tokens. */
+bool clb_normalise_part(struct clb_encoder *e, struct clb_part part);
+bool clb_pretok_part(struct clb_encoder *e, struct clb_part part);
+bool clb_bpe_word(struct clb_encoder *e, const char *s, size_t n);
+/* A word, or a part of one over whose borders nothing merges. */
+bool clb_bpe_part(struct clb_encoder *e, const char *s, size_t n);
+void clb_encoder_done(struct clb_encoder *e); /* releases what e owns, but not ids */
+
+/* One step that changes text (CLB_DO_*): appends the result to out. Shared by normaliser and pre-tokeniser. */
+void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step, struct clb_part part,
+                    struct clb_text *out);
+
+bool clb_ids_grow(struct clb_ids *ids, size_t more, struct clb_err *err);
+bool clb_damaged(const struct clb_encoder *e, const char *what, uint32_t value);
+
+static inline bool clb_push_id(struct clb_encoder *e, uint32_t id)
+{
+    struct clb_ids *ids = e->ids;
+
+    if (ids->n == ids->room && !clb_ids_grow(ids, 1, e->err))
+        return false;
+    if (id >= e->t->head->n_piece)
+        return clb_damaged(e, "id", id);
+    ids->id[ids->n++] = (int32_t)id;
+    return true;
+}
+
+#endif

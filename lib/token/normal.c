@@ -1,0 +1,116 @@
+/* normal.c - the steps that change text. */
+#include "lib/token/encode.h"
+#include "lib/token/pattern.h"
+#include "lib/token/unicode.h"
+#include "lib/token/utf8.h"
+
+static void strip(struct clb_part part, uint32_t sides, struct clb_text *out)
+{
+    const char *s = part.s, *end = part.end;
+    unsigned n;
+
+    while (sides & 1 && s < end && clb_uc(clb_utf8_get(s, end, &n)) & CLB_UC_SPACE)
+        s += n;
+    while (sides & 2 && s < end && clb_uc(clb_utf8_before(s, end, &n)) & CLB_UC_SPACE)
+        end -= n;
+    clb_text_add(out, s, (size_t)(end - s));
+}
+
+static void strip_accents(struct clb_part part, struct clb_text *out)
+{
+    unsigned n;
+
+    for (const char *p = part.s; p < part.end; p += n)
+        if (!clb_uc_in(clb_utf8_get(p, part.end, &n), CLB_SET_M))
+            clb_text_add(out, p, n);
+}
+
+static void replace(const struct clb_tokenizer *t, const struct clb_step *step, struct clb_part part,
+                    struct clb_text *out)
+{
+    struct clb_str with = clb_tables_string(t, step->with);
+    const char *at = part.s, *from = part.s, *to;
+
+    for (; clb_pattern_find(t, step, part.end, &from, &to); at = from = to) {
+        clb_text_add(out, at, (size_t)(from - at));
+        clb_text_add(out, with.p, with.n);
+    }
+    clb_text_add(out, at, (size_t)(part.end - at));
+}
+
+static void prepend(const struct clb_tokenizer *t, const struct clb_step *step, struct clb_part part,
+                    struct clb_text *out)
+{
+    struct clb_str with = clb_tables_string(t, step->with);
+    size_t n = (size_t)(part.end - part.s);
+    bool there = n >= with.n && !memcmp(part.s, with.p, with.n);
+
+    if (n && (step->arg == CLB_PREPEND_ALWAYS ||
+              (!there && (step->arg == CLB_PREPEND_MISSING || part.first))))
+        clb_text_add(out, with.p, with.n);
+    clb_text_add(out, part.s, n);
+}
+
+void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step, struct clb_part part,
+                    struct clb_text *out)
+{
+    struct clb_str s = { part.s, (size_t)(part.end - part.s) };
+
+    switch ((enum clb_step_op)step->op) {
+    case CLB_DO_NFC:
+    case CLB_DO_NFD:
+    case CLB_DO_NFKC:
+    case CLB_DO_NFKD:
+        clb_normalise(s, (enum clb_form)(step->op - CLB_DO_NFC + CLB_NFC), out);
+        break;
+    case CLB_DO_LOWER:
+        clb_lower_case(s, out);
+        break;
+    case CLB_DO_STRIP_ACCENTS:
+        strip_accents(part, out);
+        break;
+    case CLB_DO_STRIP:
+        strip(part, step->arg, out);
+        break;
+    case CLB_DO_REPLACE:
+        replace(t, step, part, out);
+        break;
+    case CLB_DO_PREPEND:
+        prepend(t, step, part, out);
+        break;
+    case CLB_SPLIT:
+    case CLB_N_OP:
+        break;
+    }
+}
+
+/* A normalisation that would change nothing is left out, so that most text is never copied. */
+static bool changes(const struct clb_step *step, struct clb_part part)
+{
+    struct clb_str s = { part.s, (size_t)(part.end - part.s) };
+
+    if (step->op < CLB_DO_NFC || step->op > CLB_DO_NFKD)
+        return true;
+    return !clb_is_normal(s, (enum clb_form)(step->op - CLB_DO_NFC + CLB_NFC));
+}
+
+bool clb_normalise_part(struct clb_encoder *e, struct clb_part part)
+{
+    const struct clb_tables_head *h = e->t->head;
+
+    for (uint32_t i = 0, into = 0; i < h->n_normalise; i++) {
+        if (!changes(&e->t->normalise[i], part))
+            continue;
+        struct clb_text *out = &e->text[into];
+        clb_text_clear(out);
+        clb_step_apply(e->t, &e->t->normalise[i], part, out);
+        if (out->failed)
+            return clb_fail_nomem(e->err, out->n);
+        if (!out->n)
+            return true;
+        part.s = out->p;
+        part.end = out->p + out->n;
+        into ^= 1;
+    }
+    return clb_added_split(e, 1, part, clb_pretok_part);
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Writes lib/token/unicode_tables.c: what the tokenizer knows about characters.
+
+usage: tools/unicode.py > lib/token/unicode_tables.c
+
+Run by hand when the reference moves; the result is committed. It wants exactly these packages from PyPI:
+
+    python3 -m venv v && v/bin/pip install tokenizers==0.23.3 regex==2024.11.6 unicodedata2==16.0.0
+
+Classes are Unicode 16.0 (general category from unicodedata2, the rest from regex), which is what the reference's
+regular expressions use. Normalisation, lower case and "is numeric" come from libraries of the reference that
+are pinned to other versions (9.0 and 17.0), so these are not taken from a standard but asked of the reference itself,
+one code point after another. doc/tokenizer.md says where that differs from Unicode 16.0.
+"""
+import sys
+import textwrap
+
+import regex
+import tokenizers
+import unicodedata2 as ucd
+from tokenizers import normalizers, pre_tokenizers
+
+assert (ucd.unidata_version, tokenizers.__version__) == ("16.0.0", "0.23.3")
+POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()
+SPACE, WORD, HAN = 0x20, 0x40, 0x80
+NFC, NFD, NFKC, NFKD = (getattr(normalizers, n)().normalize_str for n in ("NFC", "NFD", "NFKC", "NFKD"))
+out = sys.stdout
+
+
+def rows(items):
+    """Items separated by spaces in lines of at most 100 columns."""
+    out.write(textwrap.fill(" ".join(items), 100, initial_indent="    ", subsequent_indent="    ",
+                            break_long_words=False, break_on_hyphens=False) + "\n")
+
+
+def array(kind, name, values):
+    values = list(values)
+    out.write(f"const {kind} {name}[{len(values)}] = {{\n")
+    rows(f"{v}," for v in values)
+    out.write("};\n\n")
+
+
+def tuples(name, values):
+    out.write(f"const uint32_t {name}[{len(values)}][{len(values[0])}] = {{\n")
+    rows("{" + ",".join(map(str, v)) + "}," for v in values)
+    out.write("};\n\n")
+
+
+def two_stage(name, values, shift):
+    """256-way index of distinct blocks of 2^shift values."""
+    size, blocks, index = 1 << shift, {}, []
+    for i in range(0, len(values), size):
+        index.append(blocks.setdefault(tuple(values[i:i + size]), len(blocks)))
+    assert len(blocks) < 256
+    array("uint8_t", f"{name}_index", index)
+    array("uint8_t", f"{name}_block", [v for b in blocks for v in b])
+
+
+def classes():
+    table = [CATEGORIES.index(ucd.category(chr(c))) for c in range(0x110000)]
+    for bit, pattern in ((SPACE, r"\p{White_Space}"), (HAN, r"\p{Han}"),
+                         (WORD, r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")):
+        match = regex.compile(pattern, regex.V1).match
+        for c in POINTS:
+            if match(chr(c)):
+                table[c] |= bit
+    two_stage("clb_uc_class", table, 8)
+
+
+def numeric():
+    """Code points that the reference's Digits splits and that Unicode 16.0 does not call numbers."""
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    extra = [c for c in POINTS if ucd.category(chr(c))[0] != "N" and len(digits.pre_tokenize_str(f"a{chr(c)}a")) == 3]
+    lost = [c for c in POINTS if ucd.category(chr(c))[0] == "N" and len(digits.pre_tokenize_str(f"a{chr(c)}a")) != 3]
+    assert not lost
+    array("uint32_t", "clb_uc_numeric_extra", extra)
+
+
+def combining(c):
+    """The class by which the reference reorders c; it knows no marks that are younger than Unicode 9.0."""
+    ccc = ucd.combining(chr(c))
+    moved = NFD("a\u0345" + chr(c)) != "a\u0345" + chr(c) if ccc < 240 else NFD("a" + chr(c) + "\u0334")[1] == "\u0334"
+    return ccc if ccc and moved else 0
+
+
+def normalisation():
+    hangul = range(0xAC00, 0xAC00 + 11172)
+    ccc = {c: combining(c) for c in POINTS if ucd.combining(chr(c))}
+    classes_used = sorted(set(ccc.values()) | {0})
+    assert len(classes_used) <= 64
+    canonical = {c: NFD(chr(c)) for c in POINTS if c not in hangul and NFD(chr(c)) != chr(c)}
+    compat = {c: NFKD(chr(c)) for c in POINTS if c not in hangul and NFKD(chr(c)) != NFD(chr(c))}
+    pairs = {}
+    for c in canonical:
+        step = ucd.decomposition(chr(c)).split()
+        if len(step) == 2:
+            a, b = (int(x, 16) for x in step)
+            if NFC(chr(a) + chr(b)) == chr(c):
+                pairs[a, b] = c
+    second = {b for _, b in pairs} | set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
+    table = [0] * 0x110000
+    for c in POINTS:
+        v = classes_used.index(ccc.get(c, 0))
+        if NFC(chr(c)) != chr(c) or c in second:
+            v |= 0x40
+        if NFKC(chr(c)) != chr(c) or c in second:
+            v |= 0x80
+        table[c] = v
+    two_stage("clb_uc_norm", table, 7)
+    array("uint8_t", "clb_uc_ccc", classes_used)
+    decompositions("clb_uc_canonical", canonical)
+    decompositions("clb_uc_compat", compat)
+    tuples("clb_uc_pairs", [(a, b, c) for (a, b), c in sorted(pairs.items())])
+
+
+def decompositions(name, table):
+    """Sorted code points, where the full decomposition of each starts (UTF-8), and these bytes."""
+    text, at = b"", []
+    for c in sorted(table):
+        at.append(len(text))
+        text += table[c].encode()
+    at.append(len(text))
+    assert len(text) < 65536
+    array("uint32_t", name, sorted(table))
+    array("uint16_t", f"{name}_at", at)
+    array("uint8_t", f"{name}_text", text)
+
+
+def lower_case():
+    lower = normalizers.Lowercase().normalize_str
+    table = {c: lower(chr(c)) for c in POINTS if lower(chr(c)) != chr(c)}
+    assert [c for c, s in table.items() if len(s) != 1] == [0x130]
+    tuples("clb_uc_lower", [(c, ord(s)) for c, s in sorted(table.items()) if len(s) == 1])
+
+
+out.write("/* unicode_tables.c - made by tools/unicode.py; do not edit. */\n")
+out.write('#include "lib/token/unicode_tables.h"\n\n')
+classes()
+numeric()
+normalisation()
+lower_case()
