@@ -60,8 +60,8 @@ bool hf_unknown(struct clb_json *j, struct clb_str key)
 /* -- the document ----------------------------------------------------------------------------- */
 
 static const char *const part_name[HF_N_PART] = {
-    "model", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation",
-    "padding",
+    "model",          "added_tokens", "normalizer", "pre_tokenizer",
+    "post_processor", "decoder",      "truncation", "padding",
 };
 
 static bool read_parts(struct hf *h, struct clb_str part[HF_N_PART])
@@ -80,7 +80,8 @@ static bool read_parts(struct hf *h, struct clb_str part[HF_N_PART])
         } else if (clb_str_is(key, "version")) {
             struct clb_str version = clb_json_string(&j);
             if (clb_json_ok(&j) && !clb_str_is(version, "1.0"))
-                clb_json_fail(&j, "version '%.*s', but only 1.0 is known", (int)version.n, version.p);
+                clb_json_fail(&j, "version '%.*s', but only 1.0 is known", (int)version.n,
+                              version.p);
         } else {
             hf_unknown(&j, key);
         }
@@ -102,7 +103,8 @@ static bool padding(struct hf *h, struct clb_str raw)
     clb_json_object(&j);
     while (clb_json_key(&j, &key)) {
         if (clb_str_is(key, "strategy")) {
-            bool batch = clb_json_peek(&j) == CLB_JSON_STRING && clb_str_is(clb_json_string(&j), "BatchLongest");
+            bool batch = clb_json_peek(&j) == CLB_JSON_STRING &&
+                         clb_str_is(clb_json_string(&j), "BatchLongest");
             if (!batch)
                 clb_json_fail(&j, "only the strategy BatchLongest is supported");
         } else if (clb_str_is(key, "pad_to_multiple_of")) {
@@ -139,7 +141,8 @@ static bool compile(struct hf *h, const struct clb_str part[HF_N_PART])
         return false;
     return hf_model(h, part[HF_MODEL]) &&
            (hf_is_null(part[HF_ADDED]) || hf_added_tokens(h, part[HF_ADDED])) &&
-           (hf_is_null(part[HF_POST_PROCESSOR]) || hf_post_processor(h, part[HF_POST_PROCESSOR], 0)) &&
+           (hf_is_null(part[HF_POST_PROCESSOR]) ||
+            hf_post_processor(h, part[HF_POST_PROCESSOR], 0)) &&
            hf_texts(h);
 }
 

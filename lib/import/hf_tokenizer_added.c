@@ -16,12 +16,12 @@ static const struct {
 enum { N_FLAG = sizeof added_flag / sizeof *added_flag, ALL_FIELDS = (1 << (N_FLAG + 2)) - 1 };
 
 /* One object of the list. Bits of `seen`: the flags in their order, id, content. */
-static uint32_t read_added(struct hf *h, struct clb_json *j, uint32_t *id, uint32_t *flags)
+static uint32_t read_added(struct hf *h, struct clb_json *j, uint32_t *flags)
 {
     struct clb_str key;
     uint32_t seen = 0;
 
-    *id = *flags = 0;
+    *flags = 0;
     clb_text_clear(&h->scratch);
     clb_json_object(j);
     while (clb_json_key(j, &key)) {
@@ -33,7 +33,7 @@ static uint32_t read_added(struct hf *h, struct clb_json *j, uint32_t *id, uint3
             *flags |= clb_json_bool(j) ? added_flag[i].flag : 0;
         } else if (clb_str_is(key, "id")) {
             seen |= 1u << N_FLAG;
-            *id = (uint32_t)clb_json_u64(j, UINT32_MAX);
+            clb_json_u64(j, UINT32_MAX);
         } else if (clb_str_is(key, "content")) {
             seen |= 2u << N_FLAG;
             struct clb_str s = clb_json_string(j);
@@ -66,15 +66,16 @@ static bool set_find(struct hf *h, struct clb_json *j, uint32_t id, struct clb_s
     if (failed)
         return clb_fail_nomem(h->err, name.n);
     if (!same && p->flags & CLB_PIECE_MODEL && h->b.head.model_flags & CLB_MODEL_BYTE_LEVEL)
-        return clb_json_fail(j, "a piece of the vocabulary that the normalizer changes is not supported");
+        return clb_json_fail(
+            j, "a piece of the vocabulary that the normalizer changes is not supported");
     return true;
 }
 
-/* The reference gives an added token the id that its content has in the vocabulary, or the next free one
- * (*next); the file must say the same. */
+/* An added token has the id of its content in the vocabulary, else the next free one (*next). The
+ * id in the file is what it was when the file was written; the reference does not use it either. */
 static bool add_token(struct hf *h, struct clb_json *j, uint32_t *next)
 {
-    uint32_t id, flags, seen = read_added(h, j, &id, &flags);
+    uint32_t id, flags, seen = read_added(h, j, &flags);
     struct clb_str name = { h->scratch.p ? h->scratch.p : "", h->scratch.n };
 
     if (!clb_json_ok(j))
@@ -82,18 +83,18 @@ static bool add_token(struct hf *h, struct clb_json *j, uint32_t *next)
     if (h->scratch.failed)
         return clb_fail_nomem(h->err, name.n);
     if (seen != ALL_FIELDS)
-        return clb_json_fail(j, "an added token has id, content, single_word, lstrip, rstrip, normalized and special");
+        return clb_json_fail(j, "an added token has id, content, single_word, lstrip, rstrip, "
+                                "normalized and special");
     if (!name.n)
         return true; /* the reference passes over it */
-    uint32_t known = hf_find(h, name);
-    uint32_t want = known != CLB_NO_ID ? known : (*next)++;
-    if (id != want)
-        return clb_json_fail(j, "added token '%.*s' has id %u, but %s %u", (int)name.n, name.p, id,
-                             known != CLB_NO_ID ? "in the vocabulary it is" : "the next free one is", want);
-    if (known != CLB_NO_ID && h->b.piece[id].flags & CLB_PIECE_ADDED)
+    id = hf_find(h, name);
+    if (id == CLB_NO_ID) {
+        id = (*next)++;
+        if (!hf_add_piece(h, j, name, id))
+            return false;
+    } else if (h->b.piece[id].flags & CLB_PIECE_ADDED) {
         return clb_json_fail(j, "added token '%.*s' is there twice", (int)name.n, name.p);
-    if (known == CLB_NO_ID && !hf_add_piece(h, j, name, id))
-        return false;
+    }
     h->b.piece[id].flags |= flags | CLB_PIECE_ADDED;
     return set_find(h, j, id, name);
 }
@@ -133,7 +134,8 @@ static bool add_id(struct hf *h, struct clb_json *j, struct around *a, bool afte
 }
 
 /* Adds the ids of special_tokens[name]. */
-static bool special_token(struct hf *h, struct clb_str special, struct clb_str name, struct around *a, bool after)
+static bool special_token(struct hf *h, struct clb_str special, struct clb_str name,
+                          struct around *a, bool after)
 {
     struct clb_json j;
     struct clb_str key;
@@ -160,12 +162,13 @@ static bool special_token(struct hf *h, struct clb_str special, struct clb_str n
     }
     if (!clb_json_close(&j, h->err))
         return false;
-    return found || hf_refuse(h, special, "the template's '%.*s' is not in special_tokens", (int)name.n, name.p);
+    return found || hf_refuse(h, special, "the template's '%.*s' is not in special_tokens",
+                              (int)name.n, name.p);
 }
 
 /* {"SpecialToken": {"id": name, "type_id": 0}} or {"Sequence": {"id": "A", "type_id": 0}} */
-static bool template_item(struct hf *h, struct clb_json *j, struct clb_str special, struct around *a,
-                          bool *after)
+static bool template_item(struct hf *h, struct clb_json *j, struct clb_str special,
+                          struct around *a, bool *after)
 {
     struct clb_str key;
     bool sequence = false, ok = true;
@@ -175,7 +178,8 @@ static bool template_item(struct hf *h, struct clb_json *j, struct clb_str speci
     while (clb_json_key(j, &key)) {
         sequence = clb_str_is(key, "Sequence");
         if (!sequence && !clb_str_is(key, "SpecialToken"))
-            clb_json_fail(j, "a template has SpecialToken and Sequence, not '%.*s'", (int)key.n, key.p);
+            clb_json_fail(j, "a template has SpecialToken and Sequence, not '%.*s'", (int)key.n,
+                          key.p);
         clb_json_object(j);
         while (clb_json_key(j, &key)) {
             if (clb_str_is(key, "id")) {
@@ -223,7 +227,8 @@ static bool template(struct hf *h, const struct hf_fields *f)
     while (ok && clb_json_item(&j))
         ok = template_item(h, &j, f->special_tokens, &a, &after);
     if (ok && clb_json_ok(&j) && !after)
-        return clb_json_abandon(&j), hf_refuse(h, f->single, "the template for one text lacks the text");
+        return clb_json_abandon(&j),
+               hf_refuse(h, f->single, "the template for one text lacks the text");
     if (!ok && clb_json_ok(&j))
         return clb_json_abandon(&j), false;
     return clb_json_close(&j, h->err) && wrap(h, f, &a);

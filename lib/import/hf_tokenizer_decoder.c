@@ -1,7 +1,8 @@
 /* hf_tokenizer_decoder.c - the decoder, and with it the text of every piece.
  *
- * A chain of decoders is brought into one form: what each piece becomes on its own is worked out here, once; what
- * needs the neighbours (byte fallback, the first or the last piece, the start of the text) stays for the decoder. */
+ * A chain of decoders is brought into one form: what each piece becomes on its own is worked out
+ * here, once; what needs the neighbours (byte fallback, the first or the last piece, the start of
+ * the text) stays for the decoder. */
 #include <stdio.h>
 
 #include "lib/import/hf_tokenizer_impl.h"
@@ -38,7 +39,8 @@ static bool place(struct hf *h, const struct hf_fields *f, uint32_t not_after)
 {
     if (!(h->b.head.decoder_flags & not_after))
         return true;
-    return hf_refuse(h, f->raw, "the decoder '%s' is not supported at this place of the sequence", f->type);
+    return hf_refuse(h, f->raw, "the decoder '%s' is not supported at this place of the sequence",
+                     f->type);
 }
 
 static bool replace(struct hf *h, const struct hf_fields *f)
@@ -65,7 +67,9 @@ static bool strip(struct hf *h, const struct hf_fields *f)
         struct hf_piece_op *op = is_fused(h) ? NULL : new_op(h, f);
         if (!op)
             return place(h, f, UINT32_MAX);
-        *op = (struct hf_piece_op){ .strip = true, .strip_char = c, .start = f->start, .stop = f->stop };
+        *op = (struct hf_piece_op){
+            .strip = true, .strip_char = c, .start = f->start, .stop = f->stop
+        };
         return true;
     }
     if (f->stop || head->strip)
@@ -109,8 +113,8 @@ static bool suffix(struct hf *h, const struct hf_fields *f)
 
 static bool decoder_step(struct hf *h, struct clb_str raw, int depth)
 {
-    const uint32_t borders = FUSED | CLB_DECODE_BYTES | CLB_DECODE_FALLBACK | CLB_DECODE_FIRST |
-                             CLB_DECODE_SUFFIX;
+    const uint32_t borders =
+        FUSED | CLB_DECODE_BYTES | CLB_DECODE_FALLBACK | CLB_DECODE_FIRST | CLB_DECODE_SUFFIX;
     uint32_t *flags = &h->b.head.decoder_flags;
     struct hf_fields f;
 
@@ -126,7 +130,8 @@ static bool decoder_step(struct hf *h, struct clb_str raw, int depth)
         return hf_check_fields(h, &f, HF_CONTENT | HF_START | HF_STOP, 0) &&
                place(h, &f, CLB_DECODE_FIRST | CLB_DECODE_SUFFIX) && strip(h, &f);
     if (!strcmp(f.type, "Replace"))
-        return hf_check_fields(h, &f, HF_PATTERN | HF_CONTENT, 0) && place(h, &f, borders) && replace(h, &f);
+        return hf_check_fields(h, &f, HF_PATTERN | HF_CONTENT, 0) && place(h, &f, borders) &&
+               replace(h, &f);
     if (!strcmp(f.type, "Metaspace"))
         return hf_check_fields(h, &f, HF_REPLACEMENT,
                                HF_PREPEND_SCHEME | HF_SPLIT | HF_ADD_PREFIX_SPACE | HF_STR_REP) &&
@@ -154,7 +159,8 @@ bool hf_decoder(struct hf *h, struct clb_str raw, int depth)
     if (!decoder_step(h, raw, depth))
         return false;
     head->decoder_flags &= ~FUSED;
-    if (head->model_flags & CLB_MODEL_BYTE_LEVEL && (head->decoder_flags != CLB_DECODE_BYTES || h->n_op))
+    if (head->model_flags & CLB_MODEL_BYTE_LEVEL &&
+        (head->decoder_flags != CLB_DECODE_BYTES || h->n_op))
         return hf_refuse(h, raw, "with the pre-tokenizer ByteLevel the decoder must be ByteLevel");
     return true;
 }
@@ -165,7 +171,8 @@ bool hf_decoder(struct hf *h, struct clb_str raw, int depth)
 static struct clb_str strip_side(struct clb_str s, uint32_t c, uint32_t most, bool end)
 {
     for (unsigned n; most && s.n; most--) {
-        uint32_t first = end ? clb_utf8_before(s.p, s.p + s.n, &n) : clb_utf8_get(s.p, s.p + s.n, &n);
+        uint32_t first =
+            end ? clb_utf8_before(s.p, s.p + s.n, &n) : clb_utf8_get(s.p, s.p + s.n, &n);
         if (first != c)
             break;
         s.p += end ? 0 : n;
@@ -174,9 +181,11 @@ static struct clb_str strip_side(struct clb_str s, uint32_t c, uint32_t most, bo
     return s;
 }
 
-static void apply(const struct hf *h, const struct hf_piece_op *op, struct clb_str s, struct clb_text *out)
+static void apply(const struct hf *h, const struct hf_piece_op *op, struct clb_str s,
+                  struct clb_text *out)
 {
-    struct clb_tokenizer view = { .head = &h->b.head, .strings = h->b.strings.p,
+    struct clb_tokenizer view = { .head = &h->b.head,
+                                  .strings = h->b.strings.p,
                                   .programs = (const void *)h->b.programs.p };
 
     if (op->strip) {
@@ -197,8 +206,10 @@ static int byte_of(struct clb_str s)
         return -1;
     for (int i = 3; i < 5; i++) {
         char c = s.p[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                  : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
         if (digit < 0)
             return -1;
         b = b * 16 + digit;
@@ -232,7 +243,8 @@ static void set_text(struct hf *h, uint32_t id, struct buffers *t)
         p->flags |= CLB_PIECE_BYTE;
         p->text = clb_build_bytes(&h->b, (struct clb_str){ &(char){ (char)byte }, 1 });
     } else if (flags & CLB_DECODE_BYTES && clb_byte_level_read(s, &t->bytes)) {
-        p->text = clb_build_bytes(&h->b, (struct clb_str){ t->bytes.p ? t->bytes.p : "", t->bytes.n });
+        p->text =
+            clb_build_bytes(&h->b, (struct clb_str){ t->bytes.p ? t->bytes.p : "", t->bytes.n });
     } else {
         if (h->b.head.model_flags & CLB_MODEL_BYTE_LEVEL)
             p->flags &= ~(uint32_t)CLB_PIECE_MODEL; /* no word is spelled like that */
@@ -240,7 +252,8 @@ static void set_text(struct hf *h, uint32_t id, struct buffers *t)
     }
 }
 
-/* The reference leaves out what it finds, in the form that the decoder sees, among the special tokens. */
+/* The reference leaves out what it finds, in the form that the decoder sees, among the special
+ * tokens. */
 static void set_skip(struct hf *h, uint32_t id)
 {
     struct clb_build_piece *p = &h->b.piece[id];
@@ -256,8 +269,10 @@ bool hf_texts(struct hf *h)
     struct buffers t = { .now = { 0 } };
 
     if (h->b.head.model_flags & CLB_MODEL_BYTE_LEVEL && h->b.head.decoder_flags & CLB_DECODE_JOIN)
-        return clb_fail(h->err, CLB_BAD_INPUT, "%s: byte %llu: with the pre-tokenizer ByteLevel the decoder must "
-                        "be ByteLevel", h->file, (unsigned long long)h->byte_level_at);
+        return clb_fail(h->err, CLB_BAD_INPUT,
+                        "%s: byte %llu: with the pre-tokenizer ByteLevel the decoder must "
+                        "be ByteLevel",
+                        h->file, (unsigned long long)h->byte_level_at);
     for (uint32_t id = 0; id < h->b.n_piece; id++) {
         if (!(h->b.piece[id].flags & CLB_PIECE_EXISTS))
             continue;

@@ -1,4 +1,5 @@
-/* hf_tokenizer_fields.c - the small objects of a tokenizer.json: {"type": ..., a few known fields}. */
+/* hf_tokenizer_fields.c - the small objects of a tokenizer.json: {"type": ..., a few known fields}.
+ */
 #include <stdio.h>
 
 #include "lib/import/hf_tokenizer_impl.h"
@@ -6,9 +7,18 @@
 #include "lib/token/utf8.h"
 
 static const char *const field_name[] = {
-    "prepend", "pattern", "content", "behavior", "invert", "individual_digits", "replacement",
-    "prepend_scheme", "split", "add_prefix_space", "trim_offsets", "use_regex", "strip_left", "strip_right",
-    "start", "stop", "suffix", "", "str_rep", "sep", "cls", "single", "pair", "special_tokens",
+    "prepend",      "pattern",
+    "content",      "behavior",
+    "invert",       "individual_digits",
+    "replacement",  "prepend_scheme",
+    "split",        "add_prefix_space",
+    "trim_offsets", "use_regex",
+    "strip_left",   "strip_right",
+    "start",        "stop",
+    "suffix",       "",
+    "str_rep",      "sep",
+    "cls",          "single",
+    "pair",         "special_tokens",
 };
 enum { N_FIELD = sizeof field_name / sizeof *field_name };
 static const char *const list_name[] = { "normalizers", "pretokenizers", "processors", "decoders" };
@@ -70,7 +80,8 @@ static void read_scheme(struct clb_json *j, struct hf_fields *f)
 
 static void read_behavior(struct clb_json *j, struct hf_fields *f)
 {
-    static const char *const behavior[] = { [CLB_REMOVED] = "Removed", [CLB_ISOLATED] = "Isolated",
+    static const char *const behavior[] = { [CLB_REMOVED] = "Removed",
+                                            [CLB_ISOLATED] = "Isolated",
                                             [CLB_CONTIGUOUS] = "Contiguous",
                                             [CLB_MERGED_PREVIOUS] = "MergedWithPrevious",
                                             [CLB_MERGED_NEXT] = "MergedWithNext" };
@@ -85,26 +96,64 @@ static void read_field(struct hf *h, struct clb_json *j, enum hf_field field, st
     case HF_SUFFIX:
         f->text = keep(h, clb_json_string(j));
         break;
-    case HF_CONTENT: f->content = keep(h, clb_json_string(j)); break;
-    case HF_PATTERN: read_pattern(h, j, f); break;
-    case HF_BEHAVIOR: read_behavior(j, f); break;
-    case HF_PREPEND_SCHEME: read_scheme(j, f); break;
-    case HF_INVERT: f->invert = clb_json_bool(j); break;
-    case HF_INDIVIDUAL_DIGITS: f->individual_digits = clb_json_bool(j); break;
-    case HF_SPLIT: f->split = clb_json_bool(j); break;
-    case HF_ADD_PREFIX_SPACE: f->add_prefix_space = clb_json_bool(j); break;
-    case HF_USE_REGEX: f->use_regex = clb_json_bool(j); break;
-    case HF_TRIM_OFFSETS: clb_json_bool(j); break;
-    case HF_STRIP_LEFT: f->strip_left = clb_json_bool(j); break;
-    case HF_STRIP_RIGHT: f->strip_right = clb_json_bool(j); break;
-    case HF_START: f->start = (uint32_t)clb_json_u64(j, UINT32_MAX); break;
-    case HF_STOP: f->stop = (uint32_t)clb_json_u64(j, UINT32_MAX); break;
-    case HF_LIST: clb_json_skip(j, &f->list); break;
-    case HF_SEP: clb_json_skip(j, &f->sep); break;
-    case HF_CLS: clb_json_skip(j, &f->cls); break;
-    case HF_SINGLE: clb_json_skip(j, &f->single); break;
-    case HF_SPECIAL_TOKENS: clb_json_skip(j, &f->special_tokens); break;
-    case HF_PAIR: /* two texts at once are never encoded */
+    case HF_CONTENT:
+        f->content = keep(h, clb_json_string(j));
+        break;
+    case HF_PATTERN:
+        read_pattern(h, j, f);
+        break;
+    case HF_BEHAVIOR:
+        read_behavior(j, f);
+        break;
+    case HF_PREPEND_SCHEME:
+        read_scheme(j, f);
+        break;
+    case HF_INVERT:
+        f->invert = clb_json_bool(j);
+        break;
+    case HF_INDIVIDUAL_DIGITS:
+        f->individual_digits = clb_json_bool(j);
+        break;
+    case HF_SPLIT:
+        f->split = clb_json_bool(j);
+        break;
+    case HF_ADD_PREFIX_SPACE:
+        f->add_prefix_space = clb_json_bool(j);
+        break;
+    case HF_USE_REGEX:
+        f->use_regex = clb_json_bool(j);
+        break;
+    case HF_TRIM_OFFSETS:
+        clb_json_bool(j);
+        break;
+    case HF_STRIP_LEFT:
+        f->strip_left = clb_json_bool(j);
+        break;
+    case HF_STRIP_RIGHT:
+        f->strip_right = clb_json_bool(j);
+        break;
+    case HF_START:
+        f->start = (uint32_t)clb_json_u64(j, UINT32_MAX);
+        break;
+    case HF_STOP:
+        f->stop = (uint32_t)clb_json_u64(j, UINT32_MAX);
+        break;
+    case HF_LIST:
+        clb_json_skip(j, &f->list);
+        break;
+    case HF_SEP:
+        clb_json_skip(j, &f->sep);
+        break;
+    case HF_CLS:
+        clb_json_skip(j, &f->cls);
+        break;
+    case HF_SINGLE:
+        clb_json_skip(j, &f->single);
+        break;
+    case HF_SPECIAL_TOKENS:
+        clb_json_skip(j, &f->special_tokens);
+        break;
+    case HF_PAIR:    /* two texts at once are never encoded */
     case HF_STR_REP: /* repeats the replacement */
         clb_json_skip(j, NULL);
         break;
@@ -177,8 +226,9 @@ bool hf_pattern(struct hf *h, const struct hf_fields *f, struct clb_step *step)
     }
     step->find = clb_pattern_known(s);
     if (step->find == CLB_FIND_NONE)
-        return hf_refuse(h, f->pattern_raw, "the pattern '%.120s%s' is not one of those that are known",
-                         s.p, s.n > 120 ? "..." : "");
+        return hf_refuse(h, f->pattern_raw,
+                         "the pattern '%.*s%s' is not one of those that are known",
+                         (int)(s.n > 120 ? 120 : s.n), s.p, s.n > 120 ? "..." : "");
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* hf_tokenizer_impl.h - what the files that read a tokenizer.json share. Nobody else includes this. */
+/* hf_tokenizer_impl.h - what the files that read a tokenizer.json share. Nobody else includes this.
+ */
 #ifndef CLB_IMPORT_HF_TOKENIZER_IMPL_H
 #define CLB_IMPORT_HF_TOKENIZER_IMPL_H
 
@@ -13,7 +14,7 @@ struct hf_index {
 
 /* A thing that the decoder does to every piece on its own. */
 struct hf_piece_op {
-    bool strip;          /* else replace */
+    bool strip;           /* else replace */
     struct clb_step step; /* CLB_DO_REPLACE */
     uint32_t strip_char, start, stop;
 };
@@ -29,13 +30,22 @@ struct hf {
     struct clb_text scratch;  /* strings of the step read last */
     struct hf_piece_op op[8]; /* of the decoder */
     uint32_t n_op;
-    uint64_t byte_level_at;   /* where the pre-tokeniser ByteLevel stands */
+    uint64_t byte_level_at; /* where the pre-tokeniser ByteLevel stands */
     struct clb_err *err;
 };
 
 /* The values of the keys of tokenizer.json; p NULL: absent. */
-enum { HF_MODEL, HF_ADDED, HF_NORMALIZER, HF_PRE_TOKENIZER, HF_POST_PROCESSOR, HF_DECODER, HF_TRUNCATION,
-       HF_PADDING, HF_N_PART };
+enum {
+    HF_MODEL,
+    HF_ADDED,
+    HF_NORMALIZER,
+    HF_PRE_TOKENIZER,
+    HF_POST_PROCESSOR,
+    HF_DECODER,
+    HF_TRUNCATION,
+    HF_PADDING,
+    HF_N_PART
+};
 
 /* -- hf_tokenizer.c -- */
 /* A reader on a part of the document; offsets in messages count from the start of the file. */
@@ -43,30 +53,49 @@ void hf_open(const struct hf *h, struct clb_json *j, struct clb_str raw);
 /* For a key that is not known: passes a neutral value (null, false, "", [], {}), else complains. */
 bool hf_unknown(struct clb_json *j, struct clb_str key);
 /* The type of the part at raw is not one that is understood. */
-bool hf_refuse(struct hf *h, struct clb_str raw, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool hf_refuse(struct hf *h, struct clb_str raw, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 bool hf_is_null(struct clb_str raw); /* absent or null */
 
 /* -- hf_tokenizer_fields.c: an object with a "type" and some of the known fields -- */
 enum hf_field {
-    HF_PREPEND = 1 << 0, HF_PATTERN = 1 << 1, HF_CONTENT = 1 << 2, HF_BEHAVIOR = 1 << 3, HF_INVERT = 1 << 4,
-    HF_INDIVIDUAL_DIGITS = 1 << 5, HF_REPLACEMENT = 1 << 6, HF_PREPEND_SCHEME = 1 << 7, HF_SPLIT = 1 << 8,
-    HF_ADD_PREFIX_SPACE = 1 << 9, HF_TRIM_OFFSETS = 1 << 10, HF_USE_REGEX = 1 << 11, HF_STRIP_LEFT = 1 << 12,
-    HF_STRIP_RIGHT = 1 << 13, HF_START = 1 << 14, HF_STOP = 1 << 15, HF_SUFFIX = 1 << 16, HF_LIST = 1 << 17,
-    HF_STR_REP = 1 << 18, HF_SEP = 1 << 19, HF_CLS = 1 << 20, HF_SINGLE = 1 << 21, HF_PAIR = 1 << 22,
+    HF_PREPEND = 1 << 0,
+    HF_PATTERN = 1 << 1,
+    HF_CONTENT = 1 << 2,
+    HF_BEHAVIOR = 1 << 3,
+    HF_INVERT = 1 << 4,
+    HF_INDIVIDUAL_DIGITS = 1 << 5,
+    HF_REPLACEMENT = 1 << 6,
+    HF_PREPEND_SCHEME = 1 << 7,
+    HF_SPLIT = 1 << 8,
+    HF_ADD_PREFIX_SPACE = 1 << 9,
+    HF_TRIM_OFFSETS = 1 << 10,
+    HF_USE_REGEX = 1 << 11,
+    HF_STRIP_LEFT = 1 << 12,
+    HF_STRIP_RIGHT = 1 << 13,
+    HF_START = 1 << 14,
+    HF_STOP = 1 << 15,
+    HF_SUFFIX = 1 << 16,
+    HF_LIST = 1 << 17,
+    HF_STR_REP = 1 << 18,
+    HF_SEP = 1 << 19,
+    HF_CLS = 1 << 20,
+    HF_SINGLE = 1 << 21,
+    HF_PAIR = 1 << 22,
     HF_SPECIAL_TOKENS = 1 << 23,
 };
 struct hf_fields {
     struct clb_str raw;
     char type[32];
-    uint32_t given;                /* enum hf_field */
-    struct clb_span text;          /* prepend, replacement, suffix: in scratch */
+    uint32_t given;       /* enum hf_field */
+    struct clb_span text; /* prepend, replacement, suffix: in scratch */
     struct clb_span content;
-    struct clb_span pattern;       /* in scratch */
+    struct clb_span pattern; /* in scratch */
     bool is_regex;
     struct clb_str pattern_raw;
     enum clb_behavior behavior;
     enum clb_prepend scheme;
-    bool never;                    /* prepend_scheme "never" */
+    bool never; /* prepend_scheme "never" */
     bool invert, individual_digits, split, add_prefix_space, use_regex, strip_left, strip_right;
     uint32_t start, stop;
     struct clb_str list, single, special_tokens, sep, cls; /* raw */

@@ -188,7 +188,8 @@ static bool add_merge(struct merges *m, uint32_t left, uint32_t right)
     uint32_t prefix = b->head.word_prefix.n, id;
 
     if (r.n < prefix)
-        return clb_json_fail(m->j, "'%.*s' is shorter than continuing_subword_prefix", (int)r.n, r.p);
+        return clb_json_fail(m->j, "'%.*s' is shorter than continuing_subword_prefix", (int)r.n,
+                             r.p);
     clb_text_clear(&m->joined);
     clb_text_add(&m->joined, l.p, l.n);
     clb_text_add(&m->joined, r.p + prefix, r.n - prefix);
@@ -351,7 +352,8 @@ static bool has_all_bytes(const struct hf *h)
 
     for (uint32_t id = 0; id < h->b.n_piece; id++) {
         clb_text_clear(&byte);
-        if (h->b.piece[id].content.n <= 2 && clb_byte_level_read(name_of(h, id), &byte) && byte.n == 1) {
+        if (h->b.piece[id].content.n <= 2 && clb_byte_level_read(name_of(h, id), &byte) &&
+            byte.n == 1) {
             n += !seen[(uint8_t)byte.p[0]];
             seen[(uint8_t)byte.p[0]] = true;
         }
@@ -375,7 +377,8 @@ static bool unknown_token(struct hf *h, struct clb_str raw, const struct model *
         return true;
     head->unk = hf_find(h, (struct clb_str){ m->unk.p ? m->unk.p : "", m->unk.n });
     return head->unk != CLB_NO_ID ||
-           hf_refuse(h, raw, "the unk_token '%s' is not in the vocabulary", m->unk.p ? m->unk.p : "");
+           hf_refuse(h, raw, "the unk_token '%s' is not in the vocabulary",
+                     m->unk.p ? m->unk.p : "");
 }
 
 bool hf_model(struct hf *h, struct clb_str raw)

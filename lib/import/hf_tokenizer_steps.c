@@ -5,7 +5,8 @@
 #include "lib/token/utf8.h"
 
 /* A new step of the normaliser or, when split is true, of the pre-tokeniser. */
-static struct clb_step *new_step(struct hf *h, const struct hf_fields *f, bool split, enum clb_step_op op)
+static struct clb_step *new_step(struct hf *h, const struct hf_fields *f, bool split,
+                                 enum clb_step_op op)
 {
     struct clb_tables_head *head = &h->b.head;
     uint32_t *n = split ? &head->n_split : &head->n_normalise;
@@ -48,8 +49,9 @@ bool hf_normalizer(struct hf *h, struct clb_str raw, int depth)
         const char *type;
         enum clb_step_op op;
     } plain[] = {
-        { "NFC", CLB_DO_NFC },     { "NFD", CLB_DO_NFD },         { "NFKC", CLB_DO_NFKC },
-        { "NFKD", CLB_DO_NFKD },   { "Lowercase", CLB_DO_LOWER }, { "StripAccents", CLB_DO_STRIP_ACCENTS },
+        { "NFC", CLB_DO_NFC },         { "NFD", CLB_DO_NFD },
+        { "NFKC", CLB_DO_NFKC },       { "NFKD", CLB_DO_NFKD },
+        { "Lowercase", CLB_DO_LOWER }, { "StripAccents", CLB_DO_STRIP_ACCENTS },
     };
     struct hf_fields f;
 
@@ -78,7 +80,8 @@ bool hf_normalizer(struct hf *h, struct clb_str raw, int depth)
 
 /* -- pre-tokeniser ---------------------------------------------------------------------------- */
 
-static bool split(struct hf *h, const struct hf_fields *f, enum clb_find find, enum clb_behavior behavior)
+static bool split(struct hf *h, const struct hf_fields *f, enum clb_find find,
+                  enum clb_behavior behavior)
 {
     struct clb_step *step = new_step(h, f, true, CLB_SPLIT);
 
@@ -107,8 +110,8 @@ static bool metaspace(struct hf *h, const struct hf_fields *f)
     if (f->given & HF_ADD_PREFIX_SPACE && !f->add_prefix_space && !f->never)
         return hf_refuse(h, f->raw, "add_prefix_space is false, which contradicts prepend_scheme");
     if (!mark.n || clb_utf8_step(mark.p, mark.n) != (int)mark.n)
-        return hf_refuse(h, f->raw, "the replacement of Metaspace is one character, not '%.*s'", (int)mark.n,
-                         mark.p);
+        return hf_refuse(h, f->raw, "the replacement of Metaspace is one character, not '%.*s'",
+                         (int)mark.n, mark.p);
     struct clb_step *step = new_step(h, f, true, CLB_DO_REPLACE);
     if (!step)
         return false;
@@ -138,8 +141,9 @@ bool hf_pre_tokenizer(struct hf *h, struct clb_str raw, int depth)
     if (!strcmp(f.type, "Sequence"))
         return hf_check_fields(h, &f, HF_LIST, 0) && hf_each(h, f.list, depth, hf_pre_tokenizer);
     if (h->byte_level_at != CLB_NO_OFFSET)
-        return hf_refuse(h, raw, "the pre-tokenizer '%s' after ByteLevel (byte %llu) is not supported", f.type,
-                         (unsigned long long)h->byte_level_at);
+        return hf_refuse(h, raw,
+                         "the pre-tokenizer '%s' after ByteLevel (byte %llu) is not supported",
+                         f.type, (unsigned long long)h->byte_level_at);
     if (!strcmp(f.type, "Split"))
         return hf_check_fields(h, &f, HF_PATTERN | HF_BEHAVIOR | HF_INVERT, 0) &&
                split(h, &f, CLB_FIND_NONE, f.behavior);

@@ -27,8 +27,8 @@ static uint32_t walk(const struct clb_tokenizer *t, uint32_t node, uint8_t b)
 }
 
 /* The longest token that starts at p. */
-static uint32_t longest(const struct clb_tokenizer *t, uint32_t root, const char *p, const char *end,
-                        const char **stop)
+static uint32_t longest(const struct clb_tokenizer *t, uint32_t root, const char *p,
+                        const char *end, const char **stop)
 {
     uint32_t node = root, id = CLB_NO_ID;
 

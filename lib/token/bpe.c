@@ -1,9 +1,10 @@
 /* bpe.c - byte pair encoding of one word.
  *
- * A word starts as its characters (byte-level: bytes). Of all neighbours that have a merge, the one of the lowest
- * rank is joined, the leftmost of equals first, until none is left. Short words do that by
- * looking through an array, long ones with a linked list and a heap: O(n log n). Most words never get there: they
- * are a piece, and compiling the tables found that merging gives just that piece. */
+ * A word starts as its characters (byte-level: bytes). Of all neighbours that have a merge, the one
+ * of the lowest rank is joined, the leftmost of equals first, until none is left. Short words do
+ * that by looking through an array, long ones with a linked list and a heap: O(n log n). Most words
+ * never get there: they are a piece, and compiling the tables found that merging gives just that
+ * piece. */
 #include "lib/base/mem.h"
 #include "lib/token/encode.h"
 #include "lib/token/utf8.h"
@@ -34,8 +35,8 @@ static bool fall_back(const struct clb_encoder *e, const char *s, size_t n, uint
 }
 
 /* The character [s, s + n) with the prefix of all but the first and the suffix of the last. */
-static struct clb_str dress(const struct clb_encoder *e, const char *s, unsigned n, bool first, bool last,
-                            char out[2 * CLB_MAX_AFFIX + 4])
+static struct clb_str dress(const struct clb_encoder *e, const char *s, unsigned n, bool first,
+                            bool last, char out[2 * CLB_MAX_AFFIX + 4])
 {
     const struct clb_tables_head *h = e->t->head;
     size_t at = 0;
@@ -53,9 +54,9 @@ static struct clb_str dress(const struct clb_encoder *e, const char *s, unsigned
     return (struct clb_str){ out, at };
 }
 
-/* Ids of the characters of a word. What is in no vocabulary becomes bytes, the unknown token, or nothing. An
- * unknown token waits for the next known character, so that neighbours can be one (fuse_unk); fallen-back
- * bytes do not end the wait: the reference has it so. */
+/* Ids of the characters of a word. What is in no vocabulary becomes bytes, the unknown token, or
+ * nothing. An unknown token waits for the next known character, so that neighbours can be one
+ * (fuse_unk); fallen-back bytes do not end the wait: the reference has it so. */
 static size_t first_symbols(const struct clb_encoder *e, const char *s, size_t n, uint32_t *out)
 {
     const struct clb_tables_head *h = e->t->head;
@@ -79,7 +80,8 @@ static size_t first_symbols(const struct clb_encoder *e, const char *s, size_t n
                 out[count++] = h->unk;
             unknown = false;
             out[count++] = id;
-        } else if (h->model_flags & CLB_MODEL_BYTE_FALLBACK && fall_back(e, key.p, key.n, out + count)) {
+        } else if (h->model_flags & CLB_MODEL_BYTE_FALLBACK &&
+                   fall_back(e, key.p, key.n, out + count)) {
             count += key.n;
         } else if (h->unk != CLB_NO_ID) {
             if (unknown && !(h->model_flags & CLB_MODEL_FUSE_UNK))
@@ -179,8 +181,8 @@ static bool offer(struct clb_encoder *e, uint32_t at)
     return !m || heap_push(e, (uint64_t)m->rank << 32 | at);
 }
 
-/* The list is in e->word: next[i] is n behind the last, prev[0] is n. An item of the heap that no longer tells the
- * rank of its place is stale. */
+/* The list is in e->word: next[i] is n behind the last, prev[0] is n. An item of the heap that no
+ * longer tells the rank of its place is stale. */
 static bool merge_long(struct clb_encoder *e, size_t count, size_t *left)
 {
     uint32_t *id = e->word.id, *next = e->word.next, *prev = e->word.prev, n = (uint32_t)count;
@@ -283,7 +285,8 @@ bool clb_bpe_word(struct clb_encoder *e, const char *s, size_t n)
     const char *end = s + n;
 
     if (n > INT32_MAX)
-        return clb_fail(e->err, CLB_USAGE, "a word of %zu bytes: at most 2147483647 can be encoded", n);
+        return clb_fail(e->err, CLB_USAGE, "a word of %zu bytes: at most 2147483647 can be encoded",
+                        n);
     if (h->model_flags & CLB_MODEL_IGNORE_MERGES) {
         uint32_t id = key_id(e, s, n);
         if (id != CLB_NO_ID)

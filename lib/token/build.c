@@ -19,7 +19,8 @@ static struct clb_span add(struct clb_text *t, struct clb_str s)
 {
     struct clb_span span = { (uint32_t)t->n, (uint32_t)s.n };
 
-    if (t->n + s.n > UINT32_MAX) /* ends like a lack of memory: such a vocabulary is no vocabulary */
+    if (t->n + s.n >
+        UINT32_MAX) /* ends like a lack of memory: such a vocabulary is no vocabulary */
         t->failed = true;
     else
         clb_text_add(t, s.p, s.n);
@@ -38,7 +39,8 @@ struct clb_span clb_build_bytes(struct clb_build *b, struct clb_str s)
 
 void clb_build_normalise(const struct clb_build *b, struct clb_str s, struct clb_text *out)
 {
-    struct clb_tokenizer view = { .head = &b->head, .strings = b->strings.p ? b->strings.p : "",
+    struct clb_tokenizer view = { .head = &b->head,
+                                  .strings = b->strings.p ? b->strings.p : "",
                                   .programs = (const void *)b->programs.p };
     struct clb_text now = { 0 }, next = { 0 };
 
@@ -46,7 +48,8 @@ void clb_build_normalise(const struct clb_build *b, struct clb_str s, struct clb
     for (uint32_t i = 0; i < b->head.n_normalise; i++) {
         clb_text_clear(&next);
         if (now.n)
-            clb_step_apply(&view, &b->step[i], (struct clb_part){ now.p, now.p + now.n, true }, &next);
+            clb_step_apply(&view, &b->step[i], (struct clb_part){ now.p, now.p + now.n, true },
+                           &next);
         struct clb_text swap = now;
         now = next;
         next = swap;
@@ -230,8 +233,8 @@ static void write_merges(const struct writer *w)
 
 /* -- what the tables know about themselves ---------------------------------------------------- */
 
-/* Nothing merges over the start of a run of `cut` if no result of a merge has it inside, behind something
- * else. */
+/* Nothing merges over the start of a run of `cut` if no result of a merge has it inside, behind
+ * something else. */
 static bool cut_holds(const struct clb_build *b, struct clb_str cut)
 {
     for (uint32_t i = 0; i < b->n_merge; i++) {
@@ -272,7 +275,8 @@ static void find_special(struct clb_build *b)
         unsigned want = CLB_PIECE_SPECIAL | CLB_PIECE_MODEL;
         if ((b->piece[id].flags & want) != want || id == h->unk || !key.n)
             continue;
-        if (h->model_flags & CLB_MODEL_IGNORE_MERGES || clb_utf8_step(key.p, key.n) == (int)key.n || key.n == 1)
+        if (h->model_flags & CLB_MODEL_IGNORE_MERGES || clb_utf8_step(key.p, key.n) == (int)key.n ||
+            key.n == 1)
             h->model_flags |= CLB_MODEL_SPECIAL_REACHABLE;
     }
     for (uint32_t i = 0; i < b->n_merge; i++)

@@ -8,8 +8,9 @@
 struct clb_build_piece {
     struct clb_span content; /* as the vocabulary has it */
     struct clb_span text;    /* what it decodes to; with CLB_MODEL_BYTE_LEVEL also its key */
-    struct clb_span find;    /* CLB_PIECE_ADDED: what is looked for in the text, normalised if it is to be */
-    uint32_t flags;          /* CLB_PIECE_*; WHOLE is found by clb_build_write */
+    struct clb_span
+        find;       /* CLB_PIECE_ADDED: what is looked for in the text, normalised if it is to be */
+    uint32_t flags; /* CLB_PIECE_*; WHOLE is found by clb_build_write */
 };
 
 struct clb_build_merge {
@@ -38,8 +39,8 @@ void clb_build_normalise(const struct clb_build *b, struct clb_str s, struct clb
 /* out: an empty text, filled with the section. */
 bool clb_build_write(struct clb_build *b, struct clb_text *out, struct clb_err *err);
 
-/* Byte-level spelling: every byte has a printable character. Appends the bytes that s spells; false if a
- * character is not one of the 256. */
+/* Byte-level spelling: every byte has a printable character. Appends the bytes that s spells; false
+ * if a character is not one of the 256. */
 bool clb_byte_level_read(struct clb_str s, struct clb_text *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* byte_level.c - the characters that stand for bytes in byte-level vocabularies: printable Latin-1 stands for
- * itself, the other 68 bytes are U+0100 and up in their order. */
+/* byte_level.c - the characters that stand for bytes in byte-level vocabularies: printable Latin-1
+ * stands for itself, the other 68 bytes are U+0100 and up in their order. */
 #include "lib/token/build.h"
 #include "lib/token/utf8.h"
 

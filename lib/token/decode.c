@@ -1,7 +1,9 @@
 /* decode.c - ids to text.
  *
- * Text leaves as soon as nothing that follows can change it. What has to wait: the bytes of an unfinished character
- * (`pending`), and with a word suffix the whole last piece, which reads differently if it is the last. */
+ * Text leaves as soon as nothing that follows can change it. What has to wait: the bytes of an
+ * unfinished character
+ * (`pending`), and with a word suffix the whole last piece, which reads differently if it is the
+ * last. */
 #include "lib/base/mem.h"
 #include "lib/token/tables.h"
 #include "lib/token/utf8.h"
@@ -9,11 +11,11 @@
 struct clb_decoder {
     const struct clb_tokenizer *t;
     bool skip_special;
-    bool started;       /* a piece was seen */
-    bool bad_run;       /* this run of byte pieces is not UTF-8: U+FFFD for each */
-    uint32_t strip;     /* so many strip_char may still be dropped */
-    uint32_t held;      /* CLB_DECODE_SUFFIX: the last piece, or CLB_NO_ID */
-    char pending[4];    /* the start of a character */
+    bool started;    /* a piece was seen */
+    bool bad_run;    /* this run of byte pieces is not UTF-8: U+FFFD for each */
+    uint32_t strip;  /* so many strip_char may still be dropped */
+    uint32_t held;   /* CLB_DECODE_SUFFIX: the last piece, or CLB_NO_ID */
+    char pending[4]; /* the start of a character */
     unsigned n_pending;
     struct clb_text out;
 };
@@ -44,7 +46,8 @@ static void emit_bad(struct clb_decoder *d, unsigned count)
         emit(d, replacement, 3);
 }
 
-/* Bytes of a byte-level piece: characters as they are complete, U+FFFD for what cannot become one. */
+/* Bytes of a byte-level piece: characters as they are complete, U+FFFD for what cannot become one.
+ */
 static void emit_bytes(struct clb_decoder *d, const char *s, size_t n)
 {
     while (n) {
@@ -158,8 +161,9 @@ bool clb_decoder_feed(struct clb_decoder *d, int32_t id, struct clb_str *text, s
     if (is_dropped(d, id))
         return give(d, text, err);
     if (clb_piece_text(d->t, (uint32_t)id).n > h->max_text)
-        return clb_fail(err, CLB_BAD_INPUT, "the tokenizer tables are damaged: piece %d is longer than %u bytes",
-                        id, h->max_text);
+        return clb_fail(err, CLB_BAD_INPUT,
+                        "the tokenizer tables are damaged: piece %d is longer than %u bytes", id,
+                        h->max_text);
     if (h->decoder_flags & CLB_DECODE_SUFFIX) {
         if (d->held != CLB_NO_ID)
             emit_marked(d, clb_piece_text(d->t, d->held), " ");
@@ -188,7 +192,8 @@ bool clb_decoder_flush(struct clb_decoder *d, struct clb_str *text, struct clb_e
 
 /* -- open, close, all at once ----------------------------------------------------------------- */
 
-/* The most that one call gives: a piece whose every byte becomes U+FFFD, what was pending, a space. */
+/* The most that one call gives: a piece whose every byte becomes U+FFFD, what was pending, a space.
+ */
 static bool reserve(struct clb_text *out, uint64_t max_text, struct clb_err *err)
 {
     uint64_t room = 3 * max_text + 64;
@@ -209,8 +214,9 @@ bool clb_decoder_open(struct clb_decoder **out, const struct clb_tokenizer *t, b
     *out = NULL;
     if (!d)
         return false;
-    *d = (struct clb_decoder){ .t = t, .skip_special = skip_special, .strip = t->head->strip,
-                               .held = CLB_NO_ID };
+    *d = (struct clb_decoder){
+        .t = t, .skip_special = skip_special, .strip = t->head->strip, .held = CLB_NO_ID
+    };
     if (!reserve(&d->out, t->head->max_text, err)) {
         clb_free(d);
         return false;
@@ -227,8 +233,8 @@ void clb_decoder_close(struct clb_decoder *d)
     clb_free(d);
 }
 
-/* Is the run of byte pieces that starts at id[0] valid as a whole? (A run that is not becomes U+FFFD
- * throughout, which a stream cannot know in time.) */
+/* Is the run of byte pieces that starts at id[0] valid as a whole? (A run that is not becomes
+ * U+FFFD throughout, which a stream cannot know in time.) */
 static bool run_is_good(const struct clb_decoder *d, const int32_t *id, size_t n)
 {
     char pending[4];

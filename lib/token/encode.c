@@ -27,8 +27,8 @@ void clb_ids_free(struct clb_ids *ids)
 
 bool clb_damaged(const struct clb_encoder *e, const char *what, uint32_t value)
 {
-    return clb_fail(e->err, CLB_BAD_INPUT, "the tokenizer tables are damaged: %s %u of %u pieces", what,
-                    value, e->t->head->n_piece);
+    return clb_fail(e->err, CLB_BAD_INPUT, "the tokenizer tables are damaged: %s %u of %u pieces",
+                    what, value, e->t->head->n_piece);
 }
 
 static bool push_template(struct clb_encoder *e, const uint32_t *id, uint32_t n)
@@ -51,8 +51,8 @@ void clb_encoder_done(struct clb_encoder *e)
     clb_free(e->word.heap);
 }
 
-bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n, const struct clb_encode_options *o,
-                struct clb_ids *ids, struct clb_err *err)
+bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n,
+                const struct clb_encode_options *o, struct clb_ids *ids, struct clb_err *err)
 {
     const struct clb_tables_head *h = t->head;
     struct clb_text repaired = { 0 };
@@ -67,7 +67,8 @@ bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n, const
     bool ok = false;
 
     if (n > LONGEST_TEXT)
-        return clb_fail(err, CLB_USAGE, "a text of %zu bytes: at most %d can be encoded", n, LONGEST_TEXT);
+        return clb_fail(err, CLB_USAGE, "a text of %zu bytes: at most %d can be encoded", n,
+                        LONGEST_TEXT);
     if (n == 0)
         text = "";
     if (clb_utf8_valid(text, n) != n) {

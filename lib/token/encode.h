@@ -20,20 +20,21 @@ struct clb_part {
 struct clb_encoder {
     const struct clb_tokenizer *t;
     bool parse_special;
-    bool no_special;       /* merging must not give special tokens, and could */
+    bool no_special; /* merging must not give special tokens, and could */
     struct clb_ids *ids;
     struct clb_err *err;
-    struct clb_text text[2];               /* normaliser: from one into the other */
-    struct clb_text step[CLB_MAX_STEPS];   /* pre-tokeniser: what step i made of its part */
+    struct clb_text text[2];             /* normaliser: from one into the other */
+    struct clb_text step[CLB_MAX_STEPS]; /* pre-tokeniser: what step i made of its part */
     struct {
-        uint32_t *id, *next, *prev;        /* owned; room each */
+        uint32_t *id, *next, *prev; /* owned; room each */
         size_t room;
-        uint64_t *heap;                    /* owned; rank << 32 | position */
+        uint64_t *heap; /* owned; rank << 32 | position */
         size_t n_heap, heap_room;
     } word;
 };
 
-/* Finds added tokens of the trie (0 raw text, 1 normalised text); what lies between goes to `rest`. */
+/* Finds added tokens of the trie (0 raw text, 1 normalised text); what lies between goes to `rest`.
+ */
 bool clb_added_split(struct clb_encoder *e, int trie, struct clb_part part,
                      bool (*rest)(struct clb_encoder *e, struct clb_part part));
 /* The parts between raw added tokens. */
@@ -44,9 +45,10 @@ bool clb_bpe_word(struct clb_encoder *e, const char *s, size_t n);
 bool clb_bpe_part(struct clb_encoder *e, const char *s, size_t n);
 void clb_encoder_done(struct clb_encoder *e); /* releases what e owns, but not ids */
 
-/* One step that changes text (CLB_DO_*): appends the result to out. Shared by normaliser and pre-tokeniser. */
-void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step, struct clb_part part,
-                    struct clb_text *out);
+/* One step that changes text (CLB_DO_*): appends the result to out. Shared by normaliser and
+ * pre-tokeniser. */
+void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
+                    struct clb_part part, struct clb_text *out);
 
 bool clb_ids_grow(struct clb_ids *ids, size_t more, struct clb_err *err);
 bool clb_damaged(const struct clb_encoder *e, const char *what, uint32_t value);

@@ -25,8 +25,8 @@ static void strip_accents(struct clb_part part, struct clb_text *out)
             clb_text_add(out, p, n);
 }
 
-static void replace(const struct clb_tokenizer *t, const struct clb_step *step, struct clb_part part,
-                    struct clb_text *out)
+static void replace(const struct clb_tokenizer *t, const struct clb_step *step,
+                    struct clb_part part, struct clb_text *out)
 {
     struct clb_str with = clb_tables_string(t, step->with);
     const char *at = part.s, *from = part.s, *to;
@@ -38,8 +38,8 @@ static void replace(const struct clb_tokenizer *t, const struct clb_step *step, 
     clb_text_add(out, at, (size_t)(part.end - at));
 }
 
-static void prepend(const struct clb_tokenizer *t, const struct clb_step *step, struct clb_part part,
-                    struct clb_text *out)
+static void prepend(const struct clb_tokenizer *t, const struct clb_step *step,
+                    struct clb_part part, struct clb_text *out)
 {
     struct clb_str with = clb_tables_string(t, step->with);
     size_t n = (size_t)(part.end - part.s);
@@ -51,8 +51,8 @@ static void prepend(const struct clb_tokenizer *t, const struct clb_step *step, 
     clb_text_add(out, part.s, n);
 }
 
-void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step, struct clb_part part,
-                    struct clb_text *out)
+void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
+                    struct clb_part part, struct clb_text *out)
 {
     struct clb_str s = { part.s, (size_t)(part.end - part.s) };
 

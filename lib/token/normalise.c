@@ -10,12 +10,18 @@
 #include "lib/token/utf8.h"
 
 enum {
-    HANGUL_L = 0x1100, HANGUL_V = 0x1161, HANGUL_T = 0x11a7, HANGUL_S = 0xac00,
-    N_HANGUL_L = 19, N_HANGUL_V = 21, N_HANGUL_T = 28, N_HANGUL_S = 11172,
+    HANGUL_L = 0x1100,
+    HANGUL_V = 0x1161,
+    HANGUL_T = 0x11a7,
+    HANGUL_S = 0xac00,
+    N_HANGUL_L = 19,
+    N_HANGUL_V = 21,
+    N_HANGUL_T = 28,
+    N_HANGUL_S = 11172,
 };
 
-/* A decomposed character as one number that sorts by class, then by place: class << 56 | place << 21 |
- * code point. */
+/* A decomposed character as one number that sorts by class, then by place: class << 56 | place <<
+ * 21 | code point. */
 struct stretch {
     uint64_t *item; /* owned */
     size_t n, room;
@@ -109,7 +115,8 @@ static void decompose(struct stretch *t, uint32_t c, enum clb_form form)
     long i;
     if (c < 0xa0)
         push(t, c);
-    else if ((form == CLB_NFKC || form == CLB_NFKD) && (i = find(clb_uc_compat, CLB_UC_COMPAT, c)) >= 0)
+    else if ((form == CLB_NFKC || form == CLB_NFKD) &&
+             (i = find(clb_uc_compat, CLB_UC_COMPAT, c)) >= 0)
         push_text(t, clb_uc_compat_text, clb_uc_compat_at[i], clb_uc_compat_at[i + 1]);
     else if ((i = find(clb_uc_canonical, CLB_UC_CANONICAL, c)) >= 0)
         push_text(t, clb_uc_canonical_text, clb_uc_canonical_at[i], clb_uc_canonical_at[i + 1]);

@@ -1,9 +1,9 @@
 /* pattern.c - the published patterns, written out.
  *
  * Each match function answers how many bytes its pattern takes at p, 0 if it does not match there;
- * alternatives are tried in the order of the pattern, repetition is greedy and gives back as the regular
- * expression would. The pattern stands above its function; sets are named as in it: L letters, N numbers,
- * P punctuation, S symbols, M marks. */
+ * alternatives are tried in the order of the pattern, repetition is greedy and gives back as the
+ * regular expression would. The pattern stands above its function; sets are named as in it: L
+ * letters, N numbers, P punctuation, S symbols, M marks. */
 #include "lib/token/pattern.h"
 
 #include "lib/token/unicode.h"
@@ -136,8 +136,8 @@ static size_t other_or_spaces(const char *p, const char *end, bool slash)
     return (size_t)(q - p);
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|
- * \s+(?!\S)|\s+  (\p{N} instead of \p{N}{1,3} in Qwen 2) */
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}, then other_or_spaces; Qwen 2
+ * has \p{N} instead of \p{N}{1,3} */
 static size_t match_cl100k_n(const char *p, const char *end, unsigned digits)
 {
     size_t taken = contraction(p, end, true);
@@ -174,7 +174,7 @@ static size_t match_qwen2(const char *p, const char *end)
 /* [UPPER]*[LOWER]+ at p: its end, or NULL. */
 static const char *cased_lower(const char *p, const char *end)
 {
-    const char *q = p, *back = NULL; /* back: behind the last character of the run that is in LOWER too */
+    const char *q = p, *back = NULL; /* back: behind the last one of the run that is LOWER too */
     unsigned n;
 
     for (; q < end; q += n) {
@@ -188,8 +188,8 @@ static const char *cased_lower(const char *p, const char *end)
     return tail > q ? tail : back;
 }
 
-/* [^\r\n\p{L}\p{N}]?[UPPER]*[LOWER]+|[^\r\n\p{L}\p{N}]?[UPPER]+[LOWER]*: its end, or NULL. The second
- * alternative is reached only where no LOWER follows. */
+/* [^\r\n\p{L}\p{N}]?[UPPER]*[LOWER]+|[^\r\n\p{L}\p{N}]?[UPPER]+[LOWER]*: its end, or NULL. The
+ * second alternative is reached only where no LOWER follows. */
 static const char *cased_word(const char *p, const char *end)
 {
     unsigned n;
@@ -235,7 +235,8 @@ static bool is_ascii_letter(char c)
 
 static bool is_ascii_punctuation(char c)
 {
-    return (c > ' ' && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') || (c > 'z' && c < 0x7f);
+    return (c > ' ' && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') ||
+           (c > 'z' && c < 0x7f);
 }
 
 /* [!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|
@@ -300,25 +301,27 @@ static size_t match_numeric(const char *p, const char *end)
 }
 
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define OTHER "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define OTHER       "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define OTHER_SLASH "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define RE_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define RE_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define RE_BEFORE "[^\\r\\n\\p{L}\\p{N}]?"
+#define RE_UPPER    "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define RE_LOWER    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define RE_BEFORE   "[^\\r\\n\\p{L}\\p{N}]?"
 
 static const struct {
     match_fn *match;
     const char *regex; /* NULL: has no spelling */
 } table[CLB_N_FIND] = {
     [CLB_FIND_NUMERIC] = { match_numeric, NULL },
-    [CLB_FIND_GPT2] = { match_gpt2, "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+"
-                                    "|\\s+(?!\\S)|\\s+" },
+    [CLB_FIND_GPT2] = { match_gpt2,
+                        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+"
+                        "|\\s+(?!\\S)|\\s+" },
     [CLB_FIND_CL100K] = { match_cl100k, CONTRACTION "|" RE_BEFORE "\\p{L}+|\\p{N}{1,3}" OTHER },
     [CLB_FIND_QWEN2] = { match_qwen2, CONTRACTION "|" RE_BEFORE "\\p{L}+|\\p{N}" OTHER },
-    [CLB_FIND_O200K] = { match_o200k, RE_BEFORE RE_UPPER "*" RE_LOWER "+" CONTRACTION "?|" RE_BEFORE
-                         RE_UPPER "+" RE_LOWER "*" CONTRACTION "?|\\p{N}{1,3}" OTHER_SLASH },
-    [CLB_FIND_TEKKEN] = { match_tekken, RE_BEFORE RE_UPPER "*" RE_LOWER "+|" RE_BEFORE RE_UPPER "+"
-                          RE_LOWER "*|\\p{N}" OTHER_SLASH },
+    [CLB_FIND_O200K] = { match_o200k, RE_BEFORE RE_UPPER
+                         "*" RE_LOWER "+" CONTRACTION "?|" RE_BEFORE RE_UPPER "+" RE_LOWER
+                         "*" CONTRACTION "?|\\p{N}{1,3}" OTHER_SLASH },
+    [CLB_FIND_TEKKEN] = { match_tekken, RE_BEFORE RE_UPPER "*" RE_LOWER "+|" RE_BEFORE RE_UPPER
+                                                           "+" RE_LOWER "*|\\p{N}" OTHER_SLASH },
     [CLB_FIND_DEEPSEEK3] = { match_deepseek3,
                              "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
                              "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*"
@@ -367,6 +370,7 @@ bool clb_pattern_find(const struct clb_tokenizer *t, const struct clb_step *s, c
 
 bool clb_program_check(const struct clb_tokenizer *t, struct clb_span words, struct clb_err *err)
 {
-    return clb_fail(err, CLB_BAD_INPUT, "a pattern of %u words at %u (of %llu) that this build cannot run",
-                    words.n, words.at, (unsigned long long)t->head->section[CLB_PROGRAMS].size / 4);
+    return clb_fail(err, CLB_BAD_INPUT,
+                    "a pattern of %u words at %u (of %llu) that this build cannot run", words.n,
+                    words.at, (unsigned long long)t->head->section[CLB_PROGRAMS].size / 4);
 }

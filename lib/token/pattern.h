@@ -13,7 +13,8 @@
 /* The published regular expression, letter for letter, or CLB_FIND_NONE. */
 enum clb_find clb_pattern_known(struct clb_str regex);
 
-/* The leftmost match of s->find in [*from, end): sets *from and *to. False: there is none. Never empty. */
+/* The leftmost match of s->find in [*from, end): sets *from and *to. False: there is none. Never
+ * empty. */
 bool clb_pattern_find(const struct clb_tokenizer *t, const struct clb_step *s, const char *end,
                       const char **from, const char **to);
 

@@ -1,20 +1,22 @@
 /* pretok.c - splitting text into the words that the model encodes on their own.
  *
- * The steps of the pre-tokeniser are nested, not run one after the other over lists: a step gives each of its parts to
- * the next step, the last one to the model. */
+ * The steps of the pre-tokeniser are nested, not run one after the other over lists: a step gives
+ * each of its parts to the next step, the last one to the model. */
 #include "lib/token/encode.h"
 #include "lib/token/pattern.h"
 
 static bool run_step(struct clb_encoder *e, uint32_t i, struct clb_part part);
 
-static bool give(struct clb_encoder *e, uint32_t i, struct clb_part whole, const char *from, const char *to)
+static bool give(struct clb_encoder *e, uint32_t i, struct clb_part whole, const char *from,
+                 const char *to)
 {
     if (from == to)
         return true;
     return run_step(e, i + 1, (struct clb_part){ from, to, whole.first && from == whole.s });
 }
 
-/* What merges with what: a split sees the parts in order and gives them on, joined as its behaviour says. */
+/* What merges with what: a split sees the parts in order and gives them on, joined as its behaviour
+ * says. */
 struct split {
     struct clb_encoder *e;
     uint32_t i;
@@ -52,7 +54,8 @@ static bool see(struct split *s, const char *from, const char *to, bool match)
             return hold(s, from, to, match);
         s->held_end = to;
         return true;
-    case CLB_MERGED_PREVIOUS: /* a match that follows text belongs to it; other matches stand alone */
+    case CLB_MERGED_PREVIOUS: /* a match that follows text belongs to it; other matches stand alone
+                               */
         if (!s->held || s->held_match || !match)
             return hold(s, from, to, match);
         s->held_end = to;

@@ -76,34 +76,38 @@ uint32_t clb_key_find(const struct clb_tokenizer *t, const char *s, size_t n)
 /* -- open ------------------------------------------------------------------------------------- */
 
 static const char *const section_name[CLB_N_SECTION] = {
-    "PIECE_AT", "PIECE", "TEXT_AT", "TEXT", "FLAGS", "KEYS", "MERGES", "NODES",
-    "EDGES", "SINGLE", "BYTES", "TEMPLATE", "STEPS", "STRINGS", "PROGRAMS", "SCORES",
+    "PIECE_AT", "PIECE",  "TEXT_AT", "TEXT",     "FLAGS", "KEYS",    "MERGES",   "NODES",
+    "EDGES",    "SINGLE", "BYTES",   "TEMPLATE", "STEPS", "STRINGS", "PROGRAMS", "SCORES",
 };
 
-/* Section s lies inside, aligned, and has `count` entries of `entry` bytes; count UINT64_MAX: any. */
-static bool check_section(const struct clb_tables_head *h, size_t n, enum clb_section s, uint64_t count,
-                          size_t entry, struct clb_err *err)
+/* Section s lies inside, aligned, and has `count` entries of `entry` bytes; count UINT64_MAX: any.
+ */
+static bool check_section(const struct clb_tables_head *h, size_t n, enum clb_section s,
+                          uint64_t count, size_t entry, struct clb_err *err)
 {
     uint64_t at = h->section[s].at, size = h->section[s].size, end;
 
     if (at % 64 || !clb_add(at, size, &end) || end > n || (size && at < sizeof *h))
-        return clb_fail(err, CLB_BAD_INPUT,
-                        "section %s at %llu with %llu bytes does not lie in the %zu bytes of the tables",
-                        section_name[s], (unsigned long long)at, (unsigned long long)size, n);
+        return clb_fail(
+            err, CLB_BAD_INPUT,
+            "section %s at %llu with %llu bytes does not lie in the %zu bytes of the tables",
+            section_name[s], (unsigned long long)at, (unsigned long long)size, n);
     if (count == UINT64_MAX ? size % entry != 0 : size != count * entry)
-        return clb_fail(err, CLB_BAD_INPUT, "section %s has %llu bytes, which does not fit its entries",
+        return clb_fail(err, CLB_BAD_INPUT,
+                        "section %s has %llu bytes, which does not fit its entries",
                         section_name[s], (unsigned long long)size);
     return true;
 }
 
-static bool check_table(const struct clb_tables_head *h, enum clb_section s, size_t entry, uint32_t probe,
-                        uint32_t *mask, struct clb_err *err)
+static bool check_table(const struct clb_tables_head *h, enum clb_section s, size_t entry,
+                        uint32_t probe, uint32_t *mask, struct clb_err *err)
 {
     uint64_t slots = h->section[s].size / entry;
 
     if (!slots || slots > 1u << 31 || slots & (slots - 1) || probe > slots || probe > 1024)
         return clb_fail(err, CLB_BAD_INPUT,
-                        "section %s has %llu slots and a longest search of %u: expected a power of two and at most 1024",
+                        "section %s has %llu slots and a longest search of %u: expected a power of "
+                        "two and at most 1024",
                         section_name[s], (unsigned long long)slots, probe);
     *mask = (uint32_t)slots - 1;
     return true;
@@ -114,10 +118,11 @@ static bool check_span(const struct clb_tokenizer *t, struct clb_span s, struct 
     uint64_t size = t->head->section[CLB_STRINGS].size;
 
     if (s.at > size || s.n > size - s.at)
-        return clb_fail(err, CLB_BAD_INPUT, "a string at %u with %u bytes lies outside of section STRINGS",
-                        s.at, s.n);
+        return clb_fail(err, CLB_BAD_INPUT,
+                        "a string at %u with %u bytes lies outside of section STRINGS", s.at, s.n);
     if (clb_utf8_valid(t->strings + s.at, s.n) != s.n)
-        return clb_fail(err, CLB_BAD_INPUT, "the string at %u of section STRINGS is not UTF-8", s.at);
+        return clb_fail(err, CLB_BAD_INPUT, "the string at %u of section STRINGS is not UTF-8",
+                        s.at);
     return true;
 }
 
@@ -136,10 +141,11 @@ static bool check_step(const struct clb_tokenizer *t, const struct clb_step *s, 
 
     if (s->op == 0 || s->op >= CLB_N_OP || (s->op == CLB_SPLIT && !split))
         return clb_fail(err, CLB_BAD_INPUT, "step with the unknown operation %u", s->op);
-    if (s->arg > rule[s->op].max_arg || (s->arg & 0xff) > CLB_MERGED_NEXT || s->find >= CLB_N_FIND ||
-        (s->find != CLB_FIND_NONE) != rule[s->op].find)
-        return clb_fail(err, CLB_BAD_INPUT, "step with operation %u has the argument %u and the pattern %u",
-                        s->op, s->arg, s->find);
+    if (s->arg > rule[s->op].max_arg || (s->arg & 0xff) > CLB_MERGED_NEXT ||
+        s->find >= CLB_N_FIND || (s->find != CLB_FIND_NONE) != rule[s->op].find)
+        return clb_fail(err, CLB_BAD_INPUT,
+                        "step with operation %u has the argument %u and the pattern %u", s->op,
+                        s->arg, s->find);
     if (s->find == CLB_FIND_TEXT && !s->text.n)
         return clb_fail(err, CLB_BAD_INPUT, "step that looks for an empty string");
     if (s->find == CLB_FIND_PROGRAM)
@@ -165,13 +171,14 @@ static bool check_scalars(const struct clb_tokenizer *t, struct clb_err *err)
     for (size_t i = 0; i < sizeof span / sizeof *span; i++)
         if (!check_span(t, span[i], err))
             return false;
-    if (h->word_prefix.n > CLB_MAX_AFFIX || h->word_suffix.n > CLB_MAX_AFFIX || h->cut.n > CLB_MAX_AFFIX ||
-        (h->model_flags & CLB_MODEL_CUT && !h->cut.n))
+    if (h->word_prefix.n > CLB_MAX_AFFIX || h->word_suffix.n > CLB_MAX_AFFIX ||
+        h->cut.n > CLB_MAX_AFFIX || (h->model_flags & CLB_MODEL_CUT && !h->cut.n))
         return clb_fail(err, CLB_BAD_INPUT, "word prefix, suffix and cut of %u, %u and %u bytes",
                         h->word_prefix.n, h->word_suffix.n, h->cut.n);
     if (h->max_text > h->section[CLB_TEXT].size && h->max_text > h->section[CLB_PIECE].size)
-        return clb_fail(err, CLB_BAD_INPUT, "the longest piece has %u bytes, all together have %llu",
-                        h->max_text, (unsigned long long)h->section[CLB_PIECE].size);
+        return clb_fail(err, CLB_BAD_INPUT,
+                        "the longest piece has %u bytes, all together have %llu", h->max_text,
+                        (unsigned long long)h->section[CLB_PIECE].size);
     if (h->unk != CLB_NO_ID && h->unk >= h->n_piece)
         return clb_fail(err, CLB_BAD_INPUT, "the unknown token %u is not one of %u pieces", h->unk,
                         h->n_piece);
@@ -182,7 +189,7 @@ static bool check_scalars(const struct clb_tokenizer *t, struct clb_err *err)
     for (uint32_t i = 0; i < h->n_before + h->n_after; i++)
         if (t->template[i] >= h->n_piece)
             return clb_fail(err, CLB_BAD_INPUT, "the template names token %u of %u", t->template[i],
-                            h->n_piece);
+                            h -> n_piece);
     return true;
 }
 
@@ -191,11 +198,13 @@ static bool check_head(const struct clb_tables_head *h, size_t n, struct clb_err
     if (n < sizeof *h || memcmp(h->magic, CLB_TABLES_MAGIC, sizeof h->magic))
         return clb_fail(err, CLB_BAD_INPUT, "these %zu bytes are not tokenizer tables", n);
     if (h->version != CLB_TABLES_VERSION)
-        return clb_fail(err, CLB_BAD_INPUT,
-                        "tokenizer tables of version %u: this build reads version %d; convert again",
-                        h->version, CLB_TABLES_VERSION);
+        return clb_fail(
+            err, CLB_BAD_INPUT,
+            "tokenizer tables of version %u: this build reads version %d; convert again",
+            h->version, CLB_TABLES_VERSION);
     if (h->model != CLB_MODEL_BPE && h->model != CLB_MODEL_UNIGRAM)
-        return clb_fail(err, CLB_BAD_INPUT, "tokenizer model %u is not known to this build", h->model);
+        return clb_fail(err, CLB_BAD_INPUT, "tokenizer model %u is not known to this build",
+                        h->model);
     if (h->n_piece > INT32_MAX || h->n_normalise > CLB_MAX_STEPS || h->n_split > CLB_MAX_STEPS ||
         h->n_before > 1024 || h->n_after > 1024)
         return clb_fail(err, CLB_BAD_INPUT, "%u pieces, %u + %u steps, %u + %u ids around the text",

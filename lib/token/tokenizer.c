@@ -3,7 +3,8 @@
 #include "lib/base/mem.h"
 #include "lib/token/tables.h"
 
-bool clb_tokenizer_open(struct clb_tokenizer **out, const void *tables, size_t n, struct clb_err *err)
+bool clb_tokenizer_open(struct clb_tokenizer **out, const void *tables, size_t n,
+                        struct clb_err *err)
 {
     struct clb_tokenizer *t = clb_new(1, sizeof *t, err);
 

@@ -31,7 +31,8 @@ static bool add_node(struct clb_trie *t, uint32_t *index, struct clb_err *err)
         t->node_room = room;
     }
     if (t->n_node == MOST_NODES)
-        return clb_fail(err, CLB_BAD_INPUT, "the added tokens need a trie of more than %d nodes", MOST_NODES);
+        return clb_fail(err, CLB_BAD_INPUT, "the added tokens need a trie of more than %d nodes",
+                        MOST_NODES);
     *index = t->n_node++;
     t->node[*index] = (struct clb_trie_node){ .id = CLB_NO_ID };
     return true;
@@ -70,7 +71,8 @@ static bool grow_queue(struct range **queue, uint32_t *room, uint32_t want, stru
 }
 
 /* Nodes are made level by level: queue[node - root] says which tokens go through a node. */
-static bool fill(struct clb_trie *t, const struct token *token, uint32_t n, uint32_t root, struct clb_err *err)
+static bool fill(struct clb_trie *t, const struct token *token, uint32_t n, uint32_t root,
+                 struct clb_err *err)
 {
     struct range *queue = NULL;
     uint32_t room = 0;
@@ -107,11 +109,12 @@ static bool check_tokens(const struct token *token, uint32_t n, struct clb_err *
 {
     for (uint32_t i = 0; i < n; i++) {
         if (!token[i].text.n)
-            return clb_fail(err, CLB_BAD_INPUT, "nothing is left of added token %u after the normaliser",
-                            token[i].id);
+            return clb_fail(err, CLB_BAD_INPUT,
+                            "nothing is left of added token %u after the normaliser", token[i].id);
         if (i && !by_text(&token[i - 1], &token[i]))
-            return clb_fail(err, CLB_BAD_INPUT, "added tokens %u and %u are both looked for as '%.*s'",
-                            token[i - 1].id, token[i].id, (int)token[i].text.n, token[i].text.p);
+            return clb_fail(err, CLB_BAD_INPUT,
+                            "added tokens %u and %u are both looked for as '%.*s'", token[i - 1].id,
+                            token[i].id, (int)token[i].text.n, token[i].text.p);
     }
     return true;
 }

@@ -12,20 +12,21 @@ enum {
     CLB_UC_NUMERIC = 13
 };
 
-extern const uint8_t clb_uc_class_index[4352];   /* block of 256 code points */
-extern const uint8_t clb_uc_class_block[41984];  /* [block][256] */
+extern const uint8_t clb_uc_class_index[4352];  /* block of 256 code points */
+extern const uint8_t clb_uc_class_block[41984]; /* [block][256] */
 extern const uint32_t clb_uc_numeric_extra[CLB_UC_NUMERIC];
 
 /* Index into clb_uc_ccc, | 0x40: a text in NFC may change at it, | 0x80: a text in NFKC may. */
-extern const uint8_t clb_uc_norm_index[8704];    /* block of 128 code points */
-extern const uint8_t clb_uc_norm_block[16768];   /* [block][128] */
+extern const uint8_t clb_uc_norm_index[8704];  /* block of 128 code points */
+extern const uint8_t clb_uc_norm_block[16768]; /* [block][128] */
 extern const uint8_t clb_uc_ccc[55];
 
 /* Sorted code points; the full decomposition of [i] is the UTF-8 text [at[i], at[i + 1]). */
 extern const uint32_t clb_uc_canonical[CLB_UC_CANONICAL];
 extern const uint16_t clb_uc_canonical_at[CLB_UC_CANONICAL + 1];
 extern const uint8_t clb_uc_canonical_text[7861];
-extern const uint32_t clb_uc_compat[CLB_UC_COMPAT]; /* only where it differs from the canonical one */
+/* The same for compatibility, only where it differs from the canonical one. */
+extern const uint32_t clb_uc_compat[CLB_UC_COMPAT];
 extern const uint16_t clb_uc_compat_at[CLB_UC_COMPAT + 1];
 extern const uint8_t clb_uc_compat_text[10304];
 

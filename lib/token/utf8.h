@@ -78,9 +78,9 @@ static inline unsigned clb_utf8_put(char out[4], uint32_t c)
     return 4;
 }
 
-/* What stands at s, strictly (no surrogates, nothing overlong): a character of r > 0 bytes; r < 0: -r bytes that
- * become one U+FFFD (the longest start of a character, else one byte); 0: the start of a character
- * that the n bytes do not finish. n > 0. */
+/* What stands at s, strictly (no surrogates, nothing overlong): a character of r > 0 bytes; r < 0:
+ * -r bytes that become one U+FFFD (the longest start of a character, else one byte); 0: the start
+ * of a character that the n bytes do not finish. n > 0. */
 int clb_utf8_step(const char *s, size_t n);
 /* Bytes of s, from its start, that are valid. */
 size_t clb_utf8_valid(const char *s, size_t n);

@@ -1,0 +1,266 @@
+#include "cmd/colibri-inspect/tokens.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "lib/base/json.h"
+#include "lib/base/mapfile.h"
+#include "lib/base/mem.h"
+#include "lib/format/reader.h"
+#include "lib/import/hf_tokenizer.h"
+#include "lib/token/tokenizer.h"
+
+/* -- where the tokenizer comes from ------------------------------------------------------------ */
+
+struct source {
+    struct clb_reader model;
+    struct clb_text tables; /* compiled here */
+    struct clb_tokenizer *t;
+};
+
+static void source_close(struct source *s)
+{
+    clb_tokenizer_close(s->t);
+    clb_text_free(&s->tables);
+    clb_reader_close(&s->model);
+}
+
+static bool open_json(struct source *s, const char *path, struct clb_err *err)
+{
+    struct clb_mapfile m;
+
+    if (!clb_mapfile_open(&m, path, err))
+        return false;
+    bool ok =
+        clb_hf_tokenizer_compile(&s->tables, (const char *)m.data, m.size, path, UINT32_MAX, err) &&
+        clb_tokenizer_open(&s->t, s->tables.p, s->tables.n, err);
+    clb_mapfile_close(&m);
+    return ok;
+}
+
+static bool open_model(struct source *s, const char *path, struct clb_err *err)
+{
+    if (!clb_reader_open(&s->model, path, err))
+        return false;
+    const struct clb_section *tables = clb_reader_section(&s->model, "tokenizer.tables");
+    if (!tables)
+        return clb_fail(err, CLB_BAD_INPUT, "%s: has no tokenizer", path);
+    return clb_tokenizer_open(&s->t, s->model.data + tables->offset, tables->size, err) ||
+           clb_fail_in(err, "%s", path);
+}
+
+static bool has_suffix(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), m = strlen(suffix);
+
+    return n >= m && !strcmp(path + n - m, suffix);
+}
+
+static bool source_open(struct source *s, const char *path, struct clb_err *err)
+{
+    struct stat st;
+    struct clb_text file = { 0 };
+
+    *s = (struct source){ .t = NULL };
+    if (stat(path, &st) != 0)
+        return clb_fail_sys(err, CLB_BAD_INPUT, "%s", path);
+    if (!S_ISDIR(st.st_mode))
+        return has_suffix(path, ".json") ? open_json(s, path, err) : open_model(s, path, err);
+    clb_text_printf(&file, "%s/tokenizer.json", path);
+    bool ok = file.failed ? clb_fail_nomem(err, strlen(path)) : open_json(s, file.p, err);
+    clb_text_free(&file);
+    return ok;
+}
+
+/* -- lines ------------------------------------------------------------------------------------- */
+
+struct request {
+    struct clb_text text;
+    bool has_text, add_special, has_ids;
+    struct clb_ids ids;
+};
+
+static void read_ids(struct clb_json *j, struct clb_ids *ids)
+{
+    struct clb_err err;
+
+    clb_json_array(j);
+    while (clb_json_item(j)) {
+        if (ids->n == ids->room) {
+            size_t room = ids->room ? ids->room * 2 : 256;
+            int32_t *more = clb_grow(ids->id, room, sizeof *more, &err);
+            if (!more) {
+                clb_json_fail(j, "out of memory");
+                return;
+            }
+            ids->id = more;
+            ids->room = room;
+        }
+        /* What no vocabulary has is passed on: decoding drops it. */
+        uint64_t id = clb_json_u64(j, UINT32_MAX);
+        ids->id[ids->n++] = id > INT32_MAX ? -1 : (int32_t)id;
+    }
+}
+
+static bool read_request(struct request *r, const char *line, size_t n, struct clb_err *err)
+{
+    struct clb_json j;
+    struct clb_str key;
+
+    clb_text_clear(&r->text);
+    r->ids.n = 0;
+    r->has_text = r->has_ids = false;
+    r->add_special = true;
+    clb_json_open(&j, line, n, "standard input");
+    clb_json_object(&j);
+    while (clb_json_key(&j, &key)) {
+        if (clb_str_is(key, "text")) {
+            struct clb_str s = clb_json_string(&j);
+            clb_text_add(&r->text, s.p, s.n);
+            r->has_text = true;
+        } else if (clb_str_is(key, "add_special")) {
+            r->add_special = clb_json_bool(&j);
+        } else if (clb_str_is(key, "ids")) {
+            read_ids(&j, &r->ids);
+            r->has_ids = true;
+        } else {
+            clb_json_skip(&j, NULL);
+        }
+    }
+    if (!clb_json_close(&j, err))
+        return false;
+    return !r->text.failed || clb_fail_nomem(err, n);
+}
+
+/* Appends a JSON string without U+0085, U+2028 and U+2029 in it: to some readers these end a line.
+ */
+static void add_json(struct clb_text *out, struct clb_str s)
+{
+    struct clb_text raw = { 0 };
+
+    clb_text_json(&raw, s.p ? s.p : "", s.n);
+    for (size_t i = 0; i < raw.n; i++) {
+        const char *p = raw.p + i;
+        size_t left = raw.n - i;
+        if (left >= 2 && !memcmp(p, "\xc2\x85", 2)) {
+            clb_text_puts(out, "\\u0085");
+            i += 1;
+        } else if (left >= 3 && !memcmp(p, "\xe2\x80", 2) && (p[2] == '\xa8' || p[2] == '\xa9')) {
+            clb_text_puts(out, p[2] == '\xa8' ? "\\u2028" : "\\u2029");
+            i += 2;
+        } else {
+            clb_text_add(out, p, 1);
+        }
+    }
+    out->failed |= raw.failed;
+    clb_text_free(&raw);
+}
+
+/* What answers one request: appends the line without its end to out. */
+typedef bool answer_fn(void *arg, const struct clb_tokenizer *t, struct request *r,
+                       struct clb_text *out, struct clb_err *err);
+
+static bool is_blank(const char *line, ssize_t n)
+{
+    return strspn(line, " \t\r\n") >= (size_t)n;
+}
+
+static bool each_line(const char *path, FILE *in, answer_fn *answer, void *arg, struct clb_err *err)
+{
+    struct source s;
+    struct request r = { .has_text = false };
+    struct clb_text out = { 0 };
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    bool ok = source_open(&s, path, err);
+
+    for (unsigned long at = 1; ok && (n = getline(&line, &room, in)) > 0; at++) {
+        if (is_blank(line, n))
+            continue;
+        clb_text_clear(&out);
+        ok = read_request(&r, line, (size_t)n, err) && answer(arg, s.t, &r, &out, err);
+        if (ok && out.failed)
+            ok = clb_fail_nomem(err, out.n);
+        if (!ok)
+            clb_fail_in(err, "line %lu", at);
+        else if (fwrite(out.p, 1, out.n, stdout) != out.n || putchar('\n') == EOF ||
+                 fflush(stdout) != 0)
+            ok = clb_fail_sys(err, CLB_FAILED, "standard output");
+    }
+    if (ok && ferror(in))
+        ok = clb_fail_sys(err, CLB_FAILED, "standard input");
+    free(line);
+    clb_text_free(&out);
+    clb_text_free(&r.text);
+    clb_ids_free(&r.ids);
+    source_close(&s);
+    return ok;
+}
+
+/* -- encode ------------------------------------------------------------------------------------ */
+
+static bool answer_encode(void *arg, const struct clb_tokenizer *t, struct request *r,
+                          struct clb_text *out, struct clb_err *err)
+{
+    const struct clb_encode_options o = { .parse_special = *(bool *)arg,
+                                          .add_special = r->add_special };
+
+    if (!r->has_text)
+        return clb_fail(err, CLB_BAD_INPUT, "no \"text\"");
+    r->ids.n = 0;
+    if (!clb_encode(t, r->text.p ? r->text.p : "", r->text.n, &o, &r->ids, err))
+        return false;
+    clb_text_puts(out, "{\"ids\":[");
+    for (size_t i = 0; i < r->ids.n; i++)
+        clb_text_printf(out, "%s%d", i ? "," : "", (int)r->ids.id[i]);
+    clb_text_puts(out, "]}");
+    return true;
+}
+
+bool inspect_encode(const char *path, bool parse_special, FILE *in, struct clb_err *err)
+{
+    return each_line(path, in, answer_encode, &parse_special, err);
+}
+
+/* -- decode ------------------------------------------------------------------------------------ */
+
+static void add_piece(struct clb_text *out, size_t i, struct clb_str piece)
+{
+    clb_text_puts(out, i ? "," : "");
+    add_json(out, piece);
+}
+
+static bool answer_decode(void *arg, const struct clb_tokenizer *t, struct request *r,
+                          struct clb_text *out, struct clb_err *err)
+{
+    bool skip_special = *(bool *)arg;
+    struct clb_decoder *d = NULL;
+    struct clb_str piece;
+
+    if (!r->has_ids)
+        return clb_fail(err, CLB_BAD_INPUT, "no \"ids\"");
+    clb_text_clear(&r->text);
+    bool ok = clb_decode(t, r->ids.id, r->ids.n, skip_special, &r->text, err) &&
+              clb_decoder_open(&d, t, skip_special, err);
+    clb_text_puts(out, "{\"text\":");
+    add_json(out, (struct clb_str){ r->text.p, r->text.n });
+    clb_text_puts(out, ",\"pieces\":[");
+    for (size_t i = 0; ok && i < r->ids.n; i++) {
+        ok = clb_decoder_feed(d, r->ids.id[i], &piece, err);
+        if (ok)
+            add_piece(out, i, piece);
+    }
+    ok = ok && clb_decoder_flush(d, &piece, err);
+    if (ok && piece.n)
+        add_piece(out, r->ids.n, piece);
+    clb_text_puts(out, "]}");
+    clb_decoder_close(d);
+    return ok;
+}
+
+bool inspect_decode(const char *path, bool skip_special, FILE *in, struct clb_err *err)
+{
+    return each_line(path, in, answer_decode, &skip_special, err);
+}
