@@ -7,12 +7,25 @@
 
 /* -- start ------------------------------------------------------------------------------------- */
 
+/* The answer continues the prompt, so its first token is not the start of a text (decoders drop a space there): the
+ * decoder sees the prompt too, and what it says about it is dropped. */
+static bool open_decoder(struct run_job *job, struct clb_err *err)
+{
+    const char *text;
+    size_t n;
+    bool ok = colibri_decoder_open(&job->decoder, job->run->model, true) == COLIBRI_OK;
+
+    for (size_t i = 0; ok && i < job->n_ids; i++)
+        ok = colibri_decoder_feed(job->decoder, job->ids[i], &text, &n) == COLIBRI_OK;
+    return ok || run_api_fail(err);
+}
+
 static bool start_job(struct run_job *job, struct clb_err *err)
 {
     struct run *r = job->run;
 
-    if (!r->o.ids && colibri_decoder_open(&job->decoder, r->model, true) != COLIBRI_OK)
-        return run_api_fail(err);
+    if (!r->o.ids && !open_decoder(job, err))
+        return false;
     if (colibri_session_open(&job->session, r->batch, &job->sampling) != COLIBRI_OK ||
         colibri_session_feed(job->session, job->ids, job->n_ids) != COLIBRI_OK)
         return run_api_fail(err);

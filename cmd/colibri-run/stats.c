@@ -102,9 +102,8 @@ bool run_print_profile(const struct run *r)
     }
     clb_table_rule(t);
     clb_table_row(t);
-    clb_table_cell(t, "total");
+    clb_table_cell(t, "%llu passes", (unsigned long long)p->passes);
     clb_table_cell(t, "%.2f", total * 1e3);
-    clb_table_cell(t, "of %llu passes", (unsigned long long)p->passes);
     return clb_table_print(t, stderr);
 }
 
