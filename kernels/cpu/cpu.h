@@ -1,7 +1,7 @@
-/* cpu.h - what the files of the CPU backend share. One file per stage, with the stem that the stage has in
- * lib/forward; each stage is one run of the thread pool, its steps separated by barriers. Every
- * output element is computed by one thread in a fixed order, so who takes which piece of work does
- * not show in the result. */
+/* cpu.h - what the files of the CPU backend share. One file per stage, with the stem that the stage
+ * has in lib/forward; each stage is one run of the thread pool, its steps separated by barriers.
+ * Every output element is computed by one thread in a fixed order, so who takes which piece of work
+ * does not show in the result. */
 #ifndef CLB_KERNELS_CPU_CPU_H
 #define CLB_KERNELS_CPU_CPU_H
 
@@ -52,7 +52,7 @@ struct clb_cpu_linear {
     struct clb_matrix w, up; /* up.tiles NULL: a plain product */
     struct clb_cpu_rows x;
     uint32_t n_row;
-    float *y; /* [n_row][ldy]; ldy >= w.rows, columns up to the padded rows are written where ldy has room */
+    float *y; /* [n_row][ldy], ldy >= w.rows; up to padded rows are written where ldy has room */
     size_t ldy;
     /* how it is cut; filled by clb_cpu_list_plan */
     uint32_t tiles, rows, n_row_piece, first, end;
@@ -76,8 +76,8 @@ struct clb_cpu_partial {
     float *m, *l;
 };
 
-/* Shapes: R max rows, S = R * most top_k slots; ld_x is x rounded up. All buffers lie in one block, see
- * lay_out in cpu_acts.c. */
+/* Shapes: R max rows, S = R * most top_k slots; ld_x is x rounded up. All buffers lie in one block,
+ * see lay_out in cpu_acts.c. */
 struct clb_acts {
     uint64_t bytes; /* of the block, this struct included */
     struct clb_acts_shape shape;
@@ -98,28 +98,28 @@ struct clb_acts {
     float *branch;        /* [R][ld_hidden] output of a branch */
     float *cosine, *sine; /* [R][rope_dim / 2] */
 
-    float *q, *k, *v;           /* [R][ld_q], [R][ld_k], [R][ld_v] */
-    float *mix;                 /* [R][ld_mix] attention's output, heads side by side */
-    uint8_t *mix_record;        /* [R][mix_record_bytes] */
-    struct clb_cpu_group *group; /* [R] */
-    struct clb_cpu_partial *block; /* [n_thread] the block at hand */
+    float *q, *k, *v;               /* [R][ld_q], [R][ld_k], [R][ld_v] */
+    float *mix;                     /* [R][ld_mix] attention's output, heads side by side */
+    uint8_t *mix_record;            /* [R][mix_record_bytes] */
+    struct clb_cpu_group *group;    /* [R] */
+    struct clb_cpu_partial *block;  /* [n_thread] the block at hand */
     struct clb_cpu_partial partial; /* [n_partial] blocks that wait to be folded */
-    float *total_m, *total_l;   /* [R * n_head] */
+    float *total_m, *total_l;       /* [R * n_head] */
 
-    float *score;          /* [R][ld_expert] router logits, then scores */
-    uint32_t *chosen;      /* [S] */
-    float *weight;         /* [S] */
+    float *score;            /* [R][ld_expert] router logits, then scores */
+    uint32_t *chosen;        /* [S] */
+    float *weight;           /* [S] */
     struct clb_cpu_map *map; /* [n_layer] */
     struct clb_routes routes;
-    float *inner;          /* inner rows of experts [S], of the shared expert or of a dense MLP [R] */
+    float *inner; /* inner rows of experts [S], of the shared expert or of a dense MLP [R] */
     uint8_t *inner_record;
-    float *slot_out;       /* [S][ld_hidden] */
+    float *slot_out;               /* [S][ld_hidden] */
     struct clb_cpu_linear *linear; /* [2 * n_expert + 4] */
-    float *gated;          /* [n_thread][2][CLB_CPU_ROWS][16 * CLB_CPU_TILES] */
+    float *gated;                  /* [n_thread][2][CLB_CPU_ROWS][16 * CLB_CPU_TILES] */
 };
 
-/* Floats from row to row: a whole number of tiles, and no multiple of 4096 bytes, which would put all rows into
- * the same sets of the cache. */
+/* Floats from row to row: a whole number of tiles, and no multiple of 4096 bytes, which would put
+ * all rows into the same sets of the cache. */
 static inline size_t clb_cpu_ld(uint64_t n)
 {
     size_t ld = (size_t)((n + 15) / 16 * 16);
@@ -155,7 +155,8 @@ void clb_cpu_list_run(const struct clb_backend *be, const struct clb_acts *x,
                       struct clb_cpu_list *list, unsigned thread);
 
 /* cpu_mlp.c */
-/* Entry i of the list: `part` on n_row rows of `from`, inner rows from row `at` on, results to y (rows of ld_hidden). */
+/* Entry i of the list: `part` on n_row rows of `from`; inner rows from row `at` on, results to
+ * y[n_row][ld_hidden]. */
 void clb_cpu_mlp_set(const struct clb_acts *x, struct clb_cpu_mlp *m, uint32_t i,
                      const struct clb_matrix part[CLB_PARTS], const struct clb_cpu_rows *from,
                      uint32_t n_row, size_t at, float *y);

@@ -93,6 +93,8 @@ static void lay_out(struct clb_acts *x, struct carve *c, const struct clb_arch *
 {
     uint64_t rows = x->shape.max_rows, slots = rows * x->top_k, width = sizeof(float);
     uint64_t wide = most(a->shared_size, a->dense_size); /* 0: none */
+    uint64_t narrow_record = clb_record_bytes(a->expert_size);
+    uint64_t wide_record = clb_record_bytes((uint32_t)wide);
 
     take(c, 1, 1, sizeof *x); /* this struct lies at the start */
     x->x = take(c, rows, x->ld_hidden, width);
@@ -107,8 +109,7 @@ static void lay_out(struct clb_acts *x, struct carve *c, const struct clb_arch *
     x->chosen = take(c, slots, 1, sizeof *x->chosen);
     x->weight = take(c, slots, 1, width);
     x->inner = take(c, 1, most(slots * clb_cpu_ld(a->expert_size), rows * clb_cpu_ld(wide)), width);
-    x->inner_record = take(c, 1, most(slots * clb_record_bytes(a->expert_size),
-                                      rows * clb_record_bytes((uint32_t)wide)), 1);
+    x->inner_record = take(c, 1, most(slots * narrow_record, rows * wide_record), 1);
     x->slot_out = take(c, slots, x->ld_hidden, width);
     x->linear = take(c, 2 * (uint64_t)a->n_expert + 4, 1, sizeof *x->linear);
     x->gated = take(c, x->n_thread, 2 * CLB_CPU_ROWS * CLB_CPU_TILES * CLB_TILE, width);
@@ -151,7 +152,8 @@ bool clb_cpu_acts_new(struct clb_backend *be, struct clb_acts **out, const struc
     if (!clb_arch_runnable(a, err))
         return false;
     if (s->top_k > CLB_MAX_TOP_K)
-        return clb_fail(err, CLB_USAGE, "%u experts per token; the most is %d", s->top_k, CLB_MAX_TOP_K);
+        return clb_fail(err, CLB_USAGE, "%u experts per token; the most is %d", s->top_k,
+                        CLB_MAX_TOP_K);
     if (!measure(&x, be, a, s) || x.bytes > SIZE_MAX)
         return clb_fail(err, CLB_NO_SPACE, "activations of %u rows are larger than memory can be",
                         s->max_rows);

@@ -1,5 +1,5 @@
-/* cpu_attn_mix.c - scores, softmax and weighted values, block by block of the KV cache. Query heads that
- * share a KV head, of several rows, meet a block together. Blocks fold in ascending order,
+/* cpu_attn_mix.c - scores, softmax and weighted values, block by block of the KV cache. Query heads
+ * that share a KV head, of several rows, meet a block together. Blocks fold in ascending order,
  * whoever computed them; blocks without a valid key are left out, which changes nothing. */
 #include "kernels/cpu/cpu.h"
 
@@ -12,7 +12,7 @@ struct job {
     const struct clb_layer *l;
     uint32_t heads, per_group; /* query heads of an item at most; items of a group of rows */
     uint32_t n_item;
-    /* few items: queries of an item at most, blocks of the longest, blocks computed between barriers */
+    /* few items: most queries of one, blocks of the longest, blocks computed between barriers */
     uint32_t queries, longest, window;
     atomic_uint next;
 };
@@ -36,8 +36,8 @@ static struct item item_at(const struct job *j, uint32_t i)
     const struct clb_arch *a = j->x->a;
     const uint32_t *position = j->x->p->position;
     struct item it = { .rows = j->x->group[i / j->per_group] };
-    uint32_t share = a->n_head / a->n_kv_head;     /* query heads of a KV head */
-    uint32_t cut = j->per_group / a->n_kv_head;    /* items of a KV head */
+    uint32_t share = a->n_head / a->n_kv_head;  /* query heads of a KV head */
+    uint32_t cut = j->per_group / a->n_kv_head; /* items of a KV head */
     uint32_t within = i % j->per_group % cut * j->heads;
 
     it.kv_head = i % j->per_group / cut;
@@ -82,13 +82,21 @@ static void tile(const struct job *j, const struct item *it, uint32_t block,
             last[n] = (uint8_t)to;
         }
     struct clb_attn_tile t = {
-        .n_query = n, .key_dim = shape->key_dim, .value_dim = shape->value_dim,
-        .q = q, .k = k, .v = v,
+        .n_query = n,
+        .key_dim = shape->key_dim,
+        .value_dim = shape->value_dim,
+        .q = q,
+        .k = k,
+        .v = v,
         .k_scale = (const float *)(const void *)(k + shape->k_scale_at),
         .v_scale = (const float *)(const void *)(v + shape->v_scale_at),
-        .first = first, .last = last,
-        .scale = clb_arch_attn_scale(x->a), .softcap = x->a->attn_softcap,
-        .o = o, .m = out->m, .l = out->l,
+        .first = first,
+        .last = last,
+        .scale = clb_arch_attn_scale(x->a),
+        .softcap = x->a->attn_softcap,
+        .o = o,
+        .m = out->m,
+        .l = out->l,
     };
     if (n)
         j->be->k.attn_tile[shape->dtype](&t);
@@ -122,8 +130,7 @@ static void fold(const struct job *j, const struct item *it, uint32_t block,
             uint32_t at = r * x->a->n_head + it->head + h;
 
             j->be->k.attn_fold(&x->total_m[at], &x->total_l[at], total_o(x, r, it->head + h),
-                               part->m[n], part->l[n], part->o + n * x->ld_value,
-                               x->a->value_dim);
+                               part->m[n], part->l[n], part->o + n * x->ld_value, x->a->value_dim);
         }
 }
 
@@ -197,7 +204,7 @@ static void fold_window(const struct job *j, uint32_t from, unsigned thread, uns
     }
 }
 
-/* Few items over a long context: blocks are shared out, their results wait, one thread folds an item's. */
+/* Few items over a long context: blocks are shared out, their results wait, one thread folds. */
 static void shared_items(void *arg, unsigned thread, unsigned n_thread)
 {
     struct job *j = arg;

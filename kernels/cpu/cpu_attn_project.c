@@ -1,5 +1,5 @@
-/* cpu_attn_project.c - norm, queries, keys and values, their norms, clip and rotation; then the new keys
- * and values go to the KV cache. */
+/* cpu_attn_project.c - norm, queries, keys and values, their norms, clip and rotation; then the new
+ * keys and values go to the KV cache. */
 #include "kernels/cpu/cpu.h"
 
 struct job {

@@ -16,8 +16,8 @@ static bool choose_level(const char *name, enum clb_isa *isa, struct clb_err *er
     }
     if (!clb_isa_parse(name, isa))
         return clb_fail(err, CLB_USAGE,
-                        "there is no CPU level '%s'; levels are 'auto', 'scalar', 'avx2', 'avxvnni' "
-                        "and 'avx512'",
+                        "there is no CPU level '%s'; levels are 'auto', 'scalar', 'avx2', "
+                        "'avxvnni' and 'avx512'",
                         name);
     if (!clb_isa_available(*isa, &why))
         return clb_fail(err, CLB_UNSUPPORTED, "CPU level '%s': %s", name, why);

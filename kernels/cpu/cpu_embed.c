@@ -1,5 +1,5 @@
-/* cpu_embed.c - the start of a pass: what was asked for is checked once, tokens become rows, and the
- * angles of their positions are computed for all layers. */
+/* cpu_embed.c - the start of a pass: what was asked for is checked once, tokens become rows, and
+ * the angles of their positions are computed for all layers. */
 #include "kernels/cpu/cpu.h"
 
 #include "lib/base/fmath.h"
@@ -8,10 +8,11 @@ static bool check(const struct clb_acts *x, const struct clb_pass *p, struct clb
 {
     if (p->n_row > x->shape.max_rows || p->n_logit > x->shape.max_logits ||
         p->n_seq > x->shape.max_seqs)
-        return clb_fail(err, CLB_USAGE,
-                        "a pass of %u rows, %u with logits, %u sequences; activations hold %u, %u, %u",
-                        p->n_row, p->n_logit, p->n_seq, x->shape.max_rows, x->shape.max_logits,
-                        x->shape.max_seqs);
+        return clb_fail(
+            err, CLB_USAGE,
+            "a pass of %u rows, %u with logits, %u sequences; activations hold %u, %u, %u",
+            p->n_row, p->n_logit, p->n_seq, x->shape.max_rows, x->shape.max_logits,
+            x->shape.max_seqs);
     if (p->top_k > x->top_k)
         return clb_fail(err, CLB_USAGE, "%u experts per token; activations hold %u", p->top_k,
                         x->top_k);
@@ -22,7 +23,7 @@ bool clb_cpu_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_
                    const struct clb_pass *p, struct clb_err *err)
 {
     const struct clb_arch *a = w->arch;
-    uint32_t most = CLB_CPU_QUERIES / (a->n_head / a->n_kv_head); /* rows of a group; 0 counts as 1 */
+    uint32_t most = CLB_CPU_QUERIES / (a->n_head / a->n_kv_head); /* of a group; 0 counts as 1 */
 
     (void)be;
     if (!check(x, p, err))
@@ -39,7 +40,7 @@ bool clb_cpu_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_
     return true;
 }
 
-/* angle = position * inverse frequency in f32, as the reference has it; sine and cosine in double. */
+/* angle = position * inverse frequency in f32, as the reference has it; sine, cosine in double. */
 static void rope_row(struct clb_acts *x, uint32_t r)
 {
     const struct clb_kv_seq *s = x->p->seq[x->p->sequence[r]];

@@ -1,6 +1,6 @@
-/* cpu_linear.c - the one driver of all matrix products, dense and of experts: cuts a list of them into
- * pieces (tiles x rows) that threads take as they come. With few rows the pieces are shares
- * of the weights; with many, each holds so many rows that their activations stay in L2. */
+/* cpu_linear.c - the one driver of all matrix products, dense and of experts: cuts a list of them
+ * into pieces (tiles x rows) that threads take as they come. With few rows the pieces are shares of
+ * the weights; with many, each holds so many rows that their activations stay in L2. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>
@@ -26,8 +26,8 @@ static uint32_t tiles_of(const struct clb_matrix *m)
     return clb_rows_padded(m->rows) / CLB_TILE;
 }
 
-/* What one tile costs with n rows, in bytes: reading it, then multiplying it. Four rows cost as much as
- * reading does. */
+/* What one tile costs with n rows, in bytes: reading it, then multiplying it. Four rows cost as
+ * much as reading does. */
 static uint64_t tile_cost(const struct clb_cpu_linear *l, uint32_t n)
 {
     return clb_tile_bytes(l->w.dtype, l->w.cols) * (l->up.tiles ? 2 : 1) * (n + 4ull);
@@ -102,8 +102,8 @@ static void product(const struct clb_backend *be, const struct clb_matrix *w, co
     be->k.matmul[w->dtype](&m);
 }
 
-static void add_bias(const struct clb_backend *be, const struct clb_matrix *w, const struct piece *p,
-                     float *y, size_t ldy)
+static void add_bias(const struct clb_backend *be, const struct clb_matrix *w,
+                     const struct piece *p, float *y, size_t ldy)
 {
     uint32_t at = p->tile * CLB_TILE, n = p->n_tile * CLB_TILE;
 

@@ -1,7 +1,8 @@
-/* cpu_mlp.c - gated MLPs: of experts, of the shared expert, of dense layers. And the stage of dense layers. */
+/* cpu_mlp.c - gated MLPs: of experts, of the shared expert, of dense layers; and the stage of
+ * dense layers. */
 #include "kernels/cpu/cpu.h"
 
-/* in[i] and out[i] from the three matrices, for n_row rows of `from`. Inner rows start at row `at`. */
+/* in[i] and out[i] from the three matrices, for n_row rows of `from`; inner rows from `at` on. */
 void clb_cpu_mlp_set(const struct clb_acts *x, struct clb_cpu_mlp *m, uint32_t i,
                      const struct clb_matrix part[CLB_PARTS], const struct clb_cpu_rows *from,
                      uint32_t n_row, size_t at, float *y)

@@ -1,5 +1,5 @@
-/* cpu_moe_experts.c - every active expert once, on all its rows, read through the index map; results
- * stand in slot order. */
+/* cpu_moe_experts.c - every active expert once, on all its rows, read through the index map;
+ * results stand in slot order. */
 #include "kernels/cpu/cpu.h"
 
 struct job {

@@ -10,8 +10,8 @@ struct job {
     struct clb_cpu_list router;
 };
 
-/* The k largest of score[0..n), largest first, ties to the lowest id: a sorted list of k, into which a
- * better score is inserted. id has room for k. */
+/* The k largest of score[0..n), largest first, ties to the lowest id: a sorted list of k, into
+ * which a better score is inserted. id has room for k. */
 static void select_top(uint32_t *id, float *best, const float *score, uint32_t n, uint32_t k)
 {
     uint32_t have = 0;

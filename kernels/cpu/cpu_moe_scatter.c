@@ -1,5 +1,6 @@
-/* cpu_moe_scatter.c - a counting sort of (row, rank) pairs by expert. Rows are not copied: experts read them
- * through the index map. The map of a layer is kept and serves again while the choice repeats. */
+/* cpu_moe_scatter.c - a counting sort of (row, rank) pairs by expert. Rows are not copied: experts
+ * read them through the index map. The map of a layer is kept and serves again while the choice
+ * repeats. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>

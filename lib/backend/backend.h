@@ -1,6 +1,7 @@
-/* backend.h - the contract between the engine and a device: batch-level operations that follow the stages of
- * a pass. All of them work on every row of the pass at once, and take all active experts at once, so that a GPU can do one
- * grouped launch and the CPU can spread rows over threads. lib/forward sees only this file, never kernels/.
+/* backend.h - the contract between the engine and a device: batch-level operations that follow the
+ * stages of a pass. All of them work on every row of the pass at once, and take all active experts
+ * at once, so that a GPU can do one grouped launch and the CPU can spread rows over threads.
+ * lib/forward sees only this file, never kernels/.
  *
  * Activations live in `struct clb_acts`, opaque here, sized before the first pass for a number of
  * rows; nothing allocates during a pass. */
@@ -20,47 +21,49 @@ struct clb_acts;
 /* The rows of one pass. Rows of one sequence are consecutive and in ascending position. */
 struct clb_pass {
     uint32_t n_row;
-    const int32_t *token;      /* [n_row] each < vocab_size */
-    const uint32_t *position;  /* [n_row] */
-    const uint32_t *sequence;  /* [n_row] index into seq */
+    const int32_t *token;          /* [n_row] each < vocab_size */
+    const uint32_t *position;      /* [n_row] */
+    const uint32_t *sequence;      /* [n_row] index into seq */
     struct clb_kv_seq *const *seq; /* [n_seq]; blocks for every position of the pass are reserved */
     uint32_t n_seq;
     const uint32_t *logit_row; /* [n_logit] rows whose logits are wanted, ascending */
     uint32_t n_logit;
-    uint32_t top_k;            /* experts per token; 0: the layer's own */
+    uint32_t top_k; /* experts per token; 0: the layer's own */
 };
 
-/* What Gate and Scatter found, visible to the host. A slot is one (row, rank) pair; slots of one expert are
- * side by side, ascending rows. */
+/* What Gate and Scatter found, visible to the host. A slot is one (row, rank) pair; slots of one
+ * expert are side by side, ascending rows. */
 struct clb_routes {
     uint32_t n_row, top_k, n_expert, n_active;
-    const uint32_t *expert;  /* [n_row * top_k]  chosen ids, rank 0 has the largest score; ties: lowest id */
-    const float *weight;     /* [n_row * top_k]  what multiplies the expert's output */
-    const uint32_t *first;   /* [n_expert + 1]   slots of expert e are first[e] .. first[e+1]-1 */
-    const uint32_t *row;     /* [n_row * top_k]  slot -> row */
-    const uint32_t *slot;    /* [n_row * top_k]  row * top_k + rank -> slot */
-    const uint32_t *active;  /* [n_active] ids of experts with at least one slot, ascending */
-    bool reused;             /* the index map of an earlier pass was the same and was kept */
+    const uint32_t *expert; /* [n_row * top_k]  chosen ids, largest score first; ties: lowest id */
+    const float *weight;    /* [n_row * top_k]  what multiplies the expert's output */
+    const uint32_t *first;  /* [n_expert + 1]   slots of expert e are first[e] .. first[e+1]-1 */
+    const uint32_t *row;    /* [n_row * top_k]  slot -> row */
+    const uint32_t *slot;   /* [n_row * top_k]  row * top_k + rank -> slot */
+    const uint32_t *active; /* [n_active] ids of experts with at least one slot, ascending */
+    bool reused;            /* the index map of an earlier pass was the same and was kept */
 };
 
 struct clb_backend_options {
-    unsigned n_thread;        /* 0: clb_pool_default_threads */
-    const char *cpu_level;    /* NULL or "auto": the best this machine has; else a name, refused with the reason when lacking */
-    bool no_routing_cache;    /* tests: rebuild the index map every time */
-    struct clb_slab *slab;    /* borrowed: where activations come from */
+    unsigned n_thread;     /* 0: clb_pool_default_threads */
+    const char *cpu_level; /* NULL or "auto": the best this machine has; else a name, refused with
+                              the reason when lacking */
+    bool no_routing_cache; /* tests: rebuild the index map every time */
+    struct clb_slab *slab; /* borrowed: where activations come from */
 };
 
 struct clb_acts_shape {
     uint32_t max_rows, max_logits, max_seqs;
-    uint32_t max_context;     /* the longest sequence */
-    uint32_t top_k;           /* the most experts per token of any pass; 0: the model's own */
+    uint32_t max_context; /* the longest sequence */
+    uint32_t top_k;       /* the most experts per token of any pass; 0: the model's own */
     enum clb_kv_dtype kv_dtype;
 };
 
 struct clb_backend_ops {
     const char *name; /* "cpu", "cuda" */
 
-    bool (*open)(struct clb_backend **out, const struct clb_backend_options *o, struct clb_err *err);
+    bool (*open)(struct clb_backend **out, const struct clb_backend_options *o,
+                 struct clb_err *err);
     void (*close)(struct clb_backend *be);
     /* "avx2, 2 threads (2 cores, affinity 2)": for -v; borrowed until close */
     const char *(*describe)(const struct clb_backend *be);
@@ -68,38 +71,50 @@ struct clb_backend_ops {
     unsigned (*threads)(const struct clb_backend *be);
 
     /* Bytes of activations for this shape (exact), without allocating; and the real thing. */
-    uint64_t (*acts_bytes)(const struct clb_backend *be, const struct clb_arch *a, const struct clb_acts_shape *s);
+    uint64_t (*acts_bytes)(const struct clb_backend *be, const struct clb_arch *a,
+                           const struct clb_acts_shape *s);
     bool (*acts_new)(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
                      const struct clb_acts_shape *s, struct clb_err *err);
     void (*acts_free)(struct clb_backend *be, struct clb_acts *acts);
 
     /* A pass: begin, then the stages in this order. x is the residual stream inside acts. */
-    bool (*begin)(struct clb_backend *be, struct clb_acts *x, const struct clb_weights *w, const struct clb_pass *p, struct clb_err *err);
+    bool (*begin)(struct clb_backend *be, struct clb_acts *x, const struct clb_weights *w,
+                  const struct clb_pass *p, struct clb_err *err);
     bool (*embed)(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
     /* norm, q/k/v, biases, clip, q/k norm, rope, append to the KV cache */
-    bool (*attn_project)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, struct clb_err *err);
+    bool (*attn_project)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                         struct clb_err *err);
     /* scores, softmax, weighted values */
-    bool (*attn_mix)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, struct clb_err *err);
+    bool (*attn_mix)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                     struct clb_err *err);
     /* output projection, residual */
-    bool (*attn_output)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, struct clb_err *err);
+    bool (*attn_output)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                        struct clb_err *err);
     /* norm, router, top-k */
-    bool (*moe_gate)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, struct clb_err *err);
+    bool (*moe_gate)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                     struct clb_err *err);
     /* counts, prefix sum, index map: rows of one expert side by side */
-    bool (*moe_scatter)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, const struct clb_routes **routes, struct clb_err *err);
-    /* each active expert on all its rows; block[i] is where the weights of routes->active[i] lie, or NULL: not in this call
-     * (a store that cannot hold all active experts at once makes several calls) */
-    bool (*moe_experts)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, const uint8_t *const *block, struct clb_err *err);
+    bool (*moe_scatter)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                        const struct clb_routes **routes, struct clb_err *err);
+    /* each active expert on all its rows; block[i] is where the weights of routes->active[i] lie,
+     * or NULL: not in this call (a store that cannot hold all active experts at once makes several
+     * calls) */
+    bool (*moe_experts)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                        const uint8_t *const *block, struct clb_err *err);
     /* weighted sum in ascending rank, shared experts, residual */
-    bool (*moe_gather)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, struct clb_err *err);
+    bool (*moe_gather)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                       struct clb_err *err);
     /* norm, MLP, residual of a dense layer */
-    bool (*mlp)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l, struct clb_err *err);
+    bool (*mlp)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                struct clb_err *err);
     /* final norm, output projection of the rows in logit_row, scale, soft cap: [n_logit][vocab] */
     bool (*logits)(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err);
 };
 
 extern const struct clb_backend_ops clb_backend_cpu;
 
-/* By name ("cpu", "cuda"; NULL: cpu). CLB_UNSUPPORTED with the reason and what to do when this build has no such backend. */
+/* By name ("cpu", "cuda"; NULL: cpu). CLB_UNSUPPORTED with the reason and what to do when this
+ * build has no such backend. */
 const struct clb_backend_ops *clb_backend_find(const char *name, struct clb_err *err);
 
 #endif

@@ -11,10 +11,10 @@
 
 struct clb_kv_pool {
     struct clb_kv_shape shape;
-    uint8_t *base;      /* [n_block][shape.block_bytes] owned */
+    uint8_t *base; /* [n_block][shape.block_bytes] owned */
     uint32_t n_block, n_free;
-    uint32_t hint;      /* no free bit below this word */
-    uint64_t *free_bit; /* [(n_block + 63) / 64] owned; 1: free */
+    uint32_t hint;             /* no free bit below this word */
+    uint64_t *free_bit;        /* [(n_block + 63) / 64] owned; 1: free */
     struct clb_ledger *ledger; /* borrowed; NULL: not counted */
     pthread_mutex_t lock;
 };

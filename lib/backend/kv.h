@@ -1,8 +1,9 @@
 /* kv.h - how keys and values of a sequence are stored: blocks of 64 positions, counted from
  * position 0, from one pool reserved in advance. A block holds 64 positions of every layer:
  *
- *   per layer, per KV head:   K transposed [key_dim][64], then V [64][value_dim], each 64-byte aligned;
- *                             int8 adds f32 scales [64] behind K and behind V (one per position)
+ *   per layer, per KV head:   K transposed [key_dim][64], then V [64][value_dim], each 64-byte
+ *                             aligned; int8 adds f32 scales [64] behind K and behind V, one per
+ *                             position
  *
  * Layout lives here so that session code can size it and backends can address it. */
 #ifndef CLB_BACKEND_KV_H
@@ -29,8 +30,9 @@ struct clb_kv_shape {
 /* False when a size overflows. */
 bool clb_kv_shape_init(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype);
 
-/* The pool: `n_block` blocks reserved at once (the one allocation), handed out and taken back. Thread safe.
- * Blocks are handed out lowest index first, zeroed pages come from the system untouched. */
+/* The pool: `n_block` blocks reserved at once (the one allocation), handed out and taken back.
+ * Thread safe. Blocks are handed out lowest index first, zeroed pages come from the system
+ * untouched. */
 struct clb_kv_pool;
 bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape, uint32_t n_block,
                      struct clb_ledger *ledger, struct clb_err *err);
@@ -46,9 +48,9 @@ struct clb_kv_seq {
     struct clb_kv_pool *pool; /* borrowed */
     uint32_t *block;          /* [n_block_max] owned by the session */
     uint32_t n_block, n_block_max;
-    uint32_t length;          /* positions that are filled */
-    float rope_scale;         /* chosen once per session from its declared context (longrope) */
-    const float *inv_freq;    /* [rope_dim / 2] likewise; borrowed from the model */
+    uint32_t length;       /* positions that are filled */
+    float rope_scale;      /* chosen once per session from its declared context (longrope) */
+    const float *inv_freq; /* [rope_dim / 2] likewise; borrowed from the model */
 };
 /* Takes blocks until `length` positions fit; all or nothing. */
 bool clb_kv_seq_reserve(struct clb_kv_seq *s, uint32_t length, struct clb_err *err);
@@ -56,11 +58,13 @@ bool clb_kv_seq_reserve(struct clb_kv_seq *s, uint32_t length, struct clb_err *e
 void clb_kv_seq_truncate(struct clb_kv_seq *s, uint32_t length);
 
 /* Addresses inside a block. */
-static inline uint8_t *clb_kv_k(const struct clb_kv_shape *s, uint8_t *block, uint32_t layer, uint32_t head)
+static inline uint8_t *clb_kv_k(const struct clb_kv_shape *s, uint8_t *block, uint32_t layer,
+                                uint32_t head)
 {
     return block + layer * s->layer_bytes + head * s->head_bytes;
 }
-static inline uint8_t *clb_kv_v(const struct clb_kv_shape *s, uint8_t *block, uint32_t layer, uint32_t head)
+static inline uint8_t *clb_kv_v(const struct clb_kv_shape *s, uint8_t *block, uint32_t layer,
+                                uint32_t head)
 {
     return clb_kv_k(s, block, layer, head) + s->k_bytes;
 }

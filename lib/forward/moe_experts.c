@@ -1,5 +1,5 @@
-/* moe_experts.c - where the weights of the active experts are, is the store's business. It may hold fewer than
- * the pass needs; then the stage runs in several calls, and results are the same. */
+/* moe_experts.c - where the weights of the active experts are, is the store's business. It may hold
+ * fewer than the pass needs; then the stage runs in several calls, and results are the same. */
 #include "lib/forward/stages.h"
 
 static uint32_t smaller(uint32_t a, uint32_t b)

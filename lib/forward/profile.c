@@ -37,8 +37,8 @@ static void matrix(struct clb_profile *f, enum clb_stage stage, const struct clb
     f->macs[stage] += rows * m->rows * m->cols;
 }
 
-static void mlp(struct clb_profile *f, enum clb_stage stage, const struct clb_matrix part[CLB_PARTS],
-                uint64_t rows)
+static void mlp(struct clb_profile *f, enum clb_stage stage,
+                const struct clb_matrix part[CLB_PARTS], uint64_t rows)
 {
     for (int p = 0; p < CLB_PARTS; p++)
         matrix(f, stage, &part[p], rows);
@@ -50,7 +50,7 @@ static uint64_t n_key(uint32_t window, uint32_t position)
     return window && position >= window ? window : position + 1ull;
 }
 
-/* The cache of a sequence is read once per pass: from the first row's first key to the last row's last. */
+/* The cache of a sequence is read once per pass, from the first key to the last that a row sees. */
 static void attention(struct clb_profile *f, const struct clb_arch *a, const struct clb_pass *p,
                       uint32_t layer)
 {

@@ -14,8 +14,8 @@ struct clb_run {
 
 /* moe.c: Gate, Scatter, ExpertCompute, Gather of one layer. */
 bool clb_moe(struct clb_run *r, const struct clb_layer *l, struct clb_err *err);
-/* moe_experts.c: asks the store for the active experts and runs them, in several calls when it cannot
- * hold them all. */
+/* moe_experts.c: asks the store for the active experts and runs them, in several calls when it
+ * cannot hold them all. */
 bool clb_moe_experts(const struct clb_run *r, const struct clb_layer *l,
                      const struct clb_routes *routes, struct clb_err *err);
 

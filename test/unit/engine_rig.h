@@ -1,5 +1,6 @@
-/* engine_rig.h - a tiny model, a backend and sequences, without model and session layers: what tests of the forward
- * pass share. Batches are driven by hand, so that every cut of the work can be tried. */
+/* engine_rig.h - a tiny model, a backend and sequences, without model and session layers: what
+ * tests of the forward pass share. Batches are driven by hand, so that every cut of the work can be
+ * tried. */
 #ifndef TEST_UNIT_ENGINE_RIG_H
 #define TEST_UNIT_ENGINE_RIG_H
 
@@ -34,15 +35,15 @@ struct rig_options {
     unsigned n_thread;
     const char *level;
     bool no_routing_cache;
-    uint64_t budget; /* of the expert store; 0: the mapping */
+    uint64_t budget;   /* of the expert store; 0: the mapping */
     uint32_t max_rows; /* 0: the most that fits */
 };
 
 static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct clb_err *err)
 {
-    struct clb_backend_options bo = {
-        .n_thread = o->n_thread, .cpu_level = o->level, .no_routing_cache = o->no_routing_cache
-    };
+    struct clb_backend_options bo = { .n_thread = o->n_thread,
+                                      .cpu_level = o->level,
+                                      .no_routing_cache = o->no_routing_cache };
     struct clb_acts_shape shape = {
         .max_rows = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
         .max_logits = RIG_SEQS * RIG_CONTEXT,
@@ -95,16 +96,19 @@ static inline bool rig_open(struct rig *g, const struct rig_options *o)
     };
     for (int i = 0; i < RIG_SEQS; i++) {
         g->seq[i] = (struct clb_kv_seq){
-            .pool = g->kv, .block = g->table[i], .n_block_max = RIG_CONTEXT / CLB_KV_BLOCK,
-            .rope_scale = g->reader.arch.rope_scale, .inv_freq = g->w.rope_inv_freq,
+            .pool = g->kv,
+            .block = g->table[i],
+            .n_block_max = RIG_CONTEXT / CLB_KV_BLOCK,
+            .rope_scale = g->reader.arch.rope_scale,
+            .inv_freq = g->w.rope_inv_freq,
         };
         g->seqs[i] = &g->seq[i];
     }
     return true;
 }
 
-/* Runs sequences (each from position 0) side by side, `chunk` rows of each per pass; logits of every row: out[s] is
- * [length][vocab]. */
+/* Runs sequences (each from position 0) side by side, `chunk` rows of each per pass; logits of
+ * every row: out[s] is [length][vocab]. */
 struct rig_batch {
     uint32_t n_seq, chunk, top_k;
     const int32_t *ids[RIG_SEQS];
@@ -116,11 +120,15 @@ struct rig_batch {
 static inline bool rig_pass(struct rig *g, const struct rig_batch *b, uint32_t done[RIG_SEQS])
 {
     static int32_t token[RIG_SEQS * RIG_CONTEXT];
-    static uint32_t position[RIG_SEQS * RIG_CONTEXT], sequence[RIG_SEQS * RIG_CONTEXT], row[RIG_SEQS * RIG_CONTEXT];
-    struct clb_pass p = {
-        .token = token, .position = position, .sequence = sequence, .seq = g->seqs, .n_seq = b->n_seq,
-        .logit_row = row, .top_k = b->top_k
-    };
+    static uint32_t position[RIG_SEQS * RIG_CONTEXT], sequence[RIG_SEQS * RIG_CONTEXT],
+        row[RIG_SEQS * RIG_CONTEXT];
+    struct clb_pass p = { .token = token,
+                          .position = position,
+                          .sequence = sequence,
+                          .seq = g->seqs,
+                          .n_seq = b->n_seq,
+                          .logit_row = row,
+                          .top_k = b->top_k };
     size_t vocab = g->reader.arch.vocab_size;
     struct clb_err err = { 0 };
 
@@ -135,14 +143,16 @@ static inline bool rig_pass(struct rig *g, const struct rig_batch *b, uint32_t d
                 printf("# %s\n", err.text);
         }
     p.n_logit = p.n_row;
-    float *logits = malloc((p.n_row + 1) * vocab * sizeof *logits); /* one row more: must stay as it is */
+    float *logits =
+        malloc((p.n_row + 1) * vocab * sizeof *logits); /* one row more: must stay as it is */
     logits[p.n_row * vocab] = 12345;
     bool ok = clb_forward(&g->engine, g->x, &p, logits, b->profile, &err);
     if (!ok)
         printf("# clb_forward: %s\n", err.text);
     CHECK(logits[p.n_row * vocab] == 12345);
     for (uint32_t r = 0; r < p.n_row; r++)
-        memcpy(b->out[sequence[r]] + position[r] * vocab, logits + r * vocab, vocab * sizeof *logits);
+        memcpy(b->out[sequence[r]] + position[r] * vocab, logits + r * vocab,
+               vocab * sizeof *logits);
     for (uint32_t s = 0; s < b->n_seq; s++)
         done[s] = done[s] + b->chunk < b->length[s] ? done[s] + b->chunk : b->length[s];
     free(logits);

@@ -11,7 +11,7 @@ struct ref {
     const struct rig *g;
     const struct clb_arch *a;
     uint32_t n;
-    double *x;    /* [n][hidden] */
+    double *x;     /* [n][hidden] */
     double *k, *v; /* [n][n_kv_head * dim] of the layer at hand */
 };
 
@@ -93,7 +93,8 @@ static double ref_act(uint32_t act, double x)
     }
 }
 
-static void ref_mlp(const struct ref *f, const struct clb_matrix part[CLB_PARTS], const double *x, double *y)
+static void ref_mlp(const struct ref *f, const struct clb_matrix part[CLB_PARTS], const double *x,
+                    double *y)
 {
     uint32_t n = part[CLB_GATE].rows;
     double *gate = malloc(2 * n * sizeof *gate), *up = gate + n;
@@ -109,7 +110,8 @@ static void ref_mlp(const struct ref *f, const struct clb_matrix part[CLB_PARTS]
 static void ref_heads(const struct ref *f, double *y, uint32_t n_head, const float *w, uint32_t pos)
 {
     const struct clb_arch *a = f->a;
-    double eps = (double)(a->qk_norm_eps > 0 ? a->qk_norm_eps : a->norm_eps), scale = a->rope_scale > 0 ? (double)a->rope_scale : 1;
+    double eps = (double)(a->qk_norm_eps > 0 ? a->qk_norm_eps : a->norm_eps),
+           scale = a->rope_scale > 0 ? (double)a->rope_scale : 1;
     uint32_t dim = a->head_dim, half = a->rope_dim / 2;
 
     if (a->qk_norm == CLB_QK_NORM_FULL)
@@ -128,7 +130,8 @@ static void ref_heads(const struct ref *f, double *y, uint32_t n_head, const flo
         }
 }
 
-static void ref_attend(const struct ref *f, uint32_t layer, uint32_t pos, uint32_t head, const double *q, double *out)
+static void ref_attend(const struct ref *f, uint32_t layer, uint32_t pos, uint32_t head,
+                       const double *q, double *out)
 {
     const struct clb_arch *a = f->a;
     uint32_t kv = head / (a->n_head / a->n_kv_head), win = a->window[layer];
@@ -162,7 +165,8 @@ static void ref_attention(const struct ref *f, const struct clb_layer *l)
     double in[512], q[4096], mix[4096], y[512];
 
     for (uint32_t t = 0; t < f->n; t++) {
-        double *k = f->k + (size_t)t * a->n_kv_head * a->head_dim, *v = f->v + (size_t)t * a->n_kv_head * a->value_dim;
+        double *k = f->k + (size_t)t * a->n_kv_head * a->head_dim,
+               *v = f->v + (size_t)t * a->n_kv_head * a->value_dim;
         ref_norm(in, f->x + t * h, l->attn_norm, h, (double)a->norm_eps);
         ref_linear(&l->k, in, k);
         ref_linear(&l->v, in, v);
@@ -195,7 +199,8 @@ static void ref_softmax(double *x, uint32_t n)
 }
 
 /* Chooses by repeated search for the largest. */
-static void ref_route(const struct clb_arch *a, double *s, uint32_t n, uint32_t k, uint32_t *id, double *w)
+static void ref_route(const struct clb_arch *a, double *s, uint32_t n, uint32_t k, uint32_t *id,
+                      double *w)
 {
     double sum = 0;
 
@@ -215,10 +220,12 @@ static void ref_route(const struct clb_arch *a, double *s, uint32_t n, uint32_t 
     if (a->router == CLB_ROUTER_TOPK_SOFTMAX)
         ref_softmax(w, k);
     for (uint32_t i = 0; i < k; i++)
-        w[i] *= multiplier(a->routed_scale) / (a->router == CLB_ROUTER_SOFTMAX_TOPK && a->topk_normalise ? sum : 1);
+        w[i] *= multiplier(a->routed_scale) /
+                (a->router == CLB_ROUTER_SOFTMAX_TOPK && a->topk_normalise ? sum : 1);
 }
 
-static void ref_experts(const struct ref *f, const struct clb_layer *l, const double *in, double *sum)
+static void ref_experts(const struct ref *f, const struct clb_layer *l, const double *in,
+                        double *sum)
 {
     const struct clb_arch *a = f->a;
     double score[64], w[64], y[512];
@@ -287,7 +294,8 @@ static void ref_forward(const struct rig *g, const int32_t *ids, uint32_t n, dou
     f.v = calloc((size_t)n * a->n_kv_head * a->value_dim, sizeof *f.v);
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t i = 0; i < h; i++)
-            f.x[t * h + i] = multiplier(a->embedding_scale) * (double)ref_embedding(&g->w, (size_t)ids[t] * h + i);
+            f.x[t * h + i] = multiplier(a->embedding_scale) *
+                             (double)ref_embedding(&g->w, (size_t)ids[t] * h + i);
     for (uint32_t l = 0; l < a->n_layer; l++)
         ref_layer(&f, &g->w.layer[l]);
     for (uint32_t t = 0; t < n; t++) {
@@ -331,7 +339,9 @@ static double against_reference(const struct rig_options *o)
     float *got = malloc(n * sizeof *got);
     double *want = malloc(n * sizeof *want);
     rig_tokens(ids, LENGTH, g.reader.arch.vocab_size, 5);
-    struct rig_batch b = { .n_seq = 1, .chunk = 100, .ids = { ids }, .length = { LENGTH }, .out = { got } };
+    struct rig_batch b = {
+        .n_seq = 1, .chunk = 100, .ids = { ids }, .length = { LENGTH }, .out = { got }
+    };
     double d = INFINITY;
     if (rig_run(&g, &b)) {
         ref_forward(&g, ids, LENGTH, want);
@@ -345,22 +355,38 @@ static double against_reference(const struct rig_options *o)
 
 /* -- variations of the architecture -- */
 
+/* clang-format off */
 static void plain(struct clb_arch *a) { (void)a; }
 static void not_normalised(struct clb_arch *a) { a->topk_normalise = false; a->routed_scale = 2.5f; }
 static void topk_softmax(struct clb_arch *a) { a->router = CLB_ROUTER_TOPK_SOFTMAX; a->top_k = 3; }
 static void router_clip(struct clb_arch *a) { a->router_clip = 0.4f; a->topk_normalise = false; }
 static void all_experts(struct clb_arch *a) { a->top_k = 8; }
 static void one_expert(struct clb_arch *a) { a->top_k = 1; a->topk_normalise = false; }
-static void per_layer(struct clb_arch *a) { a->layer_experts[1] = 5; a->layer_top_k[0] = 3; a->top_k = 4; }
+static void per_layer(struct clb_arch *a)
+{
+    a->layer_experts[1] = 5;
+    a->layer_top_k[0] = 3;
+    a->top_k = 4;
+}
 static void shared(struct clb_arch *a) { a->shared_size = 80; }
 static void shared_gate(struct clb_arch *a) { a->shared_size = 36; a->shared_gate = true; }
 static void dense_layer(struct clb_arch *a) { a->layer_experts[0] = 0; a->dense_size = 100; }
 static void head_norm(struct clb_arch *a) { a->qk_norm = CLB_QK_NORM_HEAD; a->qk_norm_eps = 0.3f; }
 static void full_norm(struct clb_arch *a) { a->qk_norm = CLB_QK_NORM_FULL; a->clip_qkv = 0.9f; }
 static void biases(struct clb_arch *a) { a->q_bias = a->k_bias = a->v_bias = a->o_bias = true; }
-static void softcap(struct clb_arch *a) { a->attn_softcap = 0.7f; a->attn_scale = 0.6f; a->logit_softcap = 1.5f; }
+static void softcap(struct clb_arch *a)
+{
+    a->attn_softcap = 0.7f;
+    a->attn_scale = 0.6f;
+    a->logit_softcap = 1.5f;
+}
 static void window(struct clb_arch *a) { a->window[0] = 33; a->window[1] = 70; }
-static void multipliers(struct clb_arch *a) { a->embedding_scale = 3; a->residual_scale = 0.4f; a->logit_scale = 0.3f; }
+static void multipliers(struct clb_arch *a)
+{
+    a->embedding_scale = 3;
+    a->residual_scale = 0.4f;
+    a->logit_scale = 0.3f;
+}
 static void partial_rope(struct clb_arch *a) { a->rope_dim = 6; a->rope_scale = 1.2f; }
 static void interleaved(struct clb_arch *a) { a->rope = CLB_ROPE_INTERLEAVED; }
 static void value_width(struct clb_arch *a) { a->value_dim = 23; a->head_dim = 20; }
@@ -370,7 +396,7 @@ static void gelu_tanh(struct clb_arch *a) { a->act = CLB_ACT_GELU_TANH; }
 static void relu(struct clb_arch *a) { a->act = CLB_ACT_RELU; }
 static void odd_sizes(struct clb_arch *a) { a->hidden_size = 71; a->expert_size = 33; a->vocab_size = 101; }
 
-/* Random weights amplify what rounding does, and small differences flip choices of experts: not here. */
+/* Random weights amplify what rounding does, and small differences flip choices: not here. */
 static void calm(struct clb_arch *a) { a->residual_scale = 0.2f; a->top_k = 8; }
 
 static const struct {
@@ -378,10 +404,12 @@ static const struct {
     void (*change)(struct clb_arch *a);
 } variations[] = {
 #define V(f) { #f, f }
-    V(plain), V(not_normalised), V(topk_softmax), V(router_clip), V(all_experts), V(one_expert), V(per_layer), V(shared),
-    V(shared_gate), V(dense_layer), V(head_norm), V(full_norm), V(biases), V(softcap), V(window), V(multipliers),
-    V(partial_rope), V(interleaved), V(value_width), V(one_kv_head), V(gelu), V(gelu_tanh), V(relu), V(odd_sizes),
+    V(plain), V(not_normalised), V(topk_softmax), V(router_clip), V(all_experts), V(one_expert),
+    V(per_layer), V(shared), V(shared_gate), V(dense_layer), V(head_norm), V(full_norm), V(biases),
+    V(softcap), V(window), V(multipliers), V(partial_rope), V(interleaved), V(value_width),
+    V(one_kv_head), V(gelu), V(gelu_tanh), V(relu), V(odd_sizes),
 };
+/* clang-format on */
 
 static void every_variation(void)
 {
@@ -389,14 +417,16 @@ static void every_variation(void)
         struct clb_arch a;
         tiny_arch(&a);
         variations[i].change(&a);
-        double d = against_reference(&(struct rig_options){ .model = { .arch = &a, .seed = 3 }, .n_thread = 2 });
+        double d = against_reference(
+            &(struct rig_options){ .model = { .arch = &a, .seed = 3 }, .n_thread = 2 });
         if (!(d < 1e-4))
             printf("# %s: distance %g\n", variations[i].name, d);
         CHECK(d < 1e-4);
     }
 }
 
-/* Rounded storage and quantised activations, which the reference rounds too; codes at a tie may differ. */
+/* Rounded storage and quantised activations, which the reference rounds too; codes at a tie may
+ * differ. */
 static void every_stored_type(void)
 {
     static const double limit[CLB_DTYPE_COUNT] = { 1e-4, 1e-4, 1e-4, 0.06, 0.06, 0.06 };
@@ -409,8 +439,13 @@ static void every_stored_type(void)
     for (int t = 0; t < CLB_DTYPE_COUNT; t++) {
         enum clb_dtype type = (enum clb_dtype)t;
         struct rig_options o = {
-            .model = { .arch = &a, .seed = 4, .expert = type, .dense = type,
-                       .embed = t == CLB_F32 ? CLB_F32 : t == CLB_F16 ? CLB_F16 : CLB_BF16 },
+            .model = { .arch = &a,
+                       .seed = 4,
+                       .expert = type,
+                       .dense = type,
+                       .embed = t == CLB_F32   ? CLB_F32
+                                : t == CLB_F16 ? CLB_F16
+                                               : CLB_BF16 },
             .n_thread = 1,
         };
         double d = against_reference(&o);
@@ -449,7 +484,12 @@ static void profile_counts(void)
     tiny_arch(&a);
     CHECK(rig_open(&g, &(struct rig_options){ .model = { .arch = &a }, .n_thread = 1 }));
     rig_tokens(ids, 70, 99, 1);
-    CHECK(rig_run(&g, &(struct rig_batch){ .n_seq = 1, .chunk = 40, .ids = { ids }, .length = { 70 }, .out = { out }, .profile = &f }));
+    CHECK(rig_run(&g, &(struct rig_batch){ .n_seq = 1,
+                                           .chunk = 40,
+                                           .ids = { ids },
+                                           .length = { 70 },
+                                           .out = { out },
+                                           .profile = &f }));
     for (int i = 0; i < 16; i++)
         slots += expert_rows[i];
     CHECK_EQ(f.passes, 2);
@@ -478,10 +518,13 @@ static void refusals(void)
     struct clb_backend *be;
 
     tiny_arch(&a);
-    CHECK(rig_open(&g, &(struct rig_options){ .model = { .arch = &a }, .n_thread = 1, .max_rows = 4 }));
-    CHECK(!clb_backend_cpu.acts_new(g.be, &x, &a, &(struct clb_acts_shape){ .max_rows = 1, .top_k = 65 }, &err));
+    CHECK(rig_open(&g,
+                   &(struct rig_options){ .model = { .arch = &a }, .n_thread = 1, .max_rows = 4 }));
+    CHECK(!clb_backend_cpu.acts_new(g.be, &x, &a,
+                                    &(struct clb_acts_shape){ .max_rows = 1, .top_k = 65 }, &err));
     CHECK_HAS(err.text, "65 experts per token; the most is 64");
-    CHECK(!clb_backend_cpu.acts_new(g.be, &x, &a, &(struct clb_acts_shape){ .max_rows = UINT32_MAX, .top_k = 64 }, &err));
+    CHECK(!clb_backend_cpu.acts_new(
+        g.be, &x, &a, &(struct clb_acts_shape){ .max_rows = UINT32_MAX, .top_k = 64 }, &err));
     CHECK_EQ(err.code, CLB_NO_SPACE);
     a.router = CLB_ROUTER_SIGMOID;
     CHECK(!clb_backend_cpu.acts_new(g.be, &x, &a, &(struct clb_acts_shape){ .max_rows = 1 }, &err));

@@ -1,5 +1,5 @@
-/* test_same_bits.c - logits are the same to the last bit, however the work is cut: threads, chunks of a prompt, company in
- * the batch, instruction set, routing cache, size of the expert store. */
+/* test_same_bits.c - logits are the same to the last bit, however the work is cut: threads, chunks
+ * of a prompt, company in the batch, instruction set, routing cache, size of the expert store. */
 #include "test/unit/engine_rig.h"
 
 #include <unistd.h>
@@ -10,8 +10,8 @@ enum { LENGTH = 200, VOCAB = 99 };
 
 static int32_t ids[LENGTH];
 
-/* Everything that the engine cuts differently: several query heads per KV head, a window, shared and dense
- * parts, more rows than one piece holds. */
+/* Everything that the engine cuts differently: several query heads per KV head, a window, shared
+ * and dense parts, more rows than one piece holds. */
 static void arch(struct clb_arch *a)
 {
     tiny_arch(a);
@@ -35,8 +35,11 @@ static float *run(const struct rig_options *o, uint32_t chunk)
     if (!rig_open(&g, o))
         CHECK(!"open");
     else
-        CHECK(rig_run(&g, &(struct rig_batch){
-            .n_seq = 1, .chunk = chunk, .ids = { ids }, .length = { LENGTH }, .out = { out } }));
+        CHECK(rig_run(&g, &(struct rig_batch){ .n_seq = 1,
+                                               .chunk = chunk,
+                                               .ids = { ids },
+                                               .length = { LENGTH },
+                                               .out = { out } }));
     rig_close(&g);
     return out;
 }
@@ -60,7 +63,8 @@ static void whole_set(enum clb_dtype type, enum clb_kv_dtype kv)
     struct tiny file;
 
     arch(&a);
-    CHECK(tiny_build(&file, &(struct tiny_options){ .arch = &a, .seed = 9, .expert = type, .dense = type }));
+    CHECK(tiny_build(
+        &file, &(struct tiny_options){ .arch = &a, .seed = 9, .expert = type, .dense = type }));
     struct rig_options o = { .file = &file, .kv = kv, .n_thread = 1, .level = "scalar" };
     float *want = run(&o, LENGTH), *got;
 
@@ -92,12 +96,30 @@ static void whole_set(enum clb_dtype type, enum clb_kv_dtype kv)
     tiny_free(&file);
 }
 
-static void f32_weights(void) { whole_set(CLB_F32, CLB_KV_F32); }
-static void fp16_weights(void) { whole_set(CLB_F16, CLB_KV_F16); }
-static void bf16_weights(void) { whole_set(CLB_BF16, CLB_KV_F16); }
-static void int8_weights(void) { whole_set(CLB_INT8, CLB_KV_F16); }
-static void int4_weights(void) { whole_set(CLB_INT4, CLB_KV_INT8); }
-static void mxfp4_weights(void) { whole_set(CLB_MXFP4, CLB_KV_INT8); }
+static void f32_weights(void)
+{
+    whole_set(CLB_F32, CLB_KV_F32);
+}
+static void fp16_weights(void)
+{
+    whole_set(CLB_F16, CLB_KV_F16);
+}
+static void bf16_weights(void)
+{
+    whole_set(CLB_BF16, CLB_KV_F16);
+}
+static void int8_weights(void)
+{
+    whole_set(CLB_INT8, CLB_KV_F16);
+}
+static void int4_weights(void)
+{
+    whole_set(CLB_INT4, CLB_KV_INT8);
+}
+static void mxfp4_weights(void)
+{
+    whole_set(CLB_MXFP4, CLB_KV_INT8);
+}
 
 /* Eight sequences of mixed lengths side by side, and each alone. */
 static void batch_or_alone(void)
@@ -108,8 +130,11 @@ static void batch_or_alone(void)
     struct rig_batch b = { .n_seq = RIG_SEQS, .chunk = 50 };
 
     arch(&a);
-    CHECK(rig_open(&g, &(struct rig_options){ .model = { .arch = &a, .seed = 2, .expert = CLB_INT8, .dense = CLB_INT8 },
-                                              .kv = CLB_KV_F16, .n_thread = 2 }));
+    CHECK(
+        rig_open(&g, &(struct rig_options){
+                         .model = { .arch = &a, .seed = 2, .expert = CLB_INT8, .dense = CLB_INT8 },
+                         .kv = CLB_KV_F16,
+                         .n_thread = 2 }));
     for (uint32_t s = 0; s < RIG_SEQS; s++) {
         b.ids[s] = ids + (LENGTH - length[s]) / 2;
         b.length[s] = length[s];
@@ -118,8 +143,11 @@ static void batch_or_alone(void)
     CHECK(rig_run(&g, &b));
     for (uint32_t s = 0; s < RIG_SEQS; s++) {
         float *alone = calloc((size_t)LENGTH * VOCAB, sizeof *alone);
-        CHECK(rig_run(&g, &(struct rig_batch){
-            .n_seq = 1, .chunk = LENGTH, .ids = { b.ids[s] }, .length = { length[s] }, .out = { alone } }));
+        CHECK(rig_run(&g, &(struct rig_batch){ .n_seq = 1,
+                                               .chunk = LENGTH,
+                                               .ids = { b.ids[s] },
+                                               .length = { length[s] },
+                                               .out = { alone } }));
         if (!same(alone, b.out[s], length[s]))
             differs("sequence", s);
         free(alone);
@@ -142,7 +170,8 @@ static void routing_cache(void)
     free(rebuilt);
 }
 
-/* The same token at the same position twice: the second time the map of every layer serves again. */
+/* The same token at the same position twice: the second time the map of every layer serves again.
+ */
 static void routing_is_reused(void)
 {
     struct clb_arch a;
@@ -153,9 +182,15 @@ static void routing_is_reused(void)
     arch(&a);
     for (int off = 0; off < 2; off++) {
         struct clb_profile f = { 0 };
-        struct rig_batch b = { .n_seq = 1, .chunk = LENGTH, .ids = { ids }, .length = { LENGTH }, .out = { out }, .profile = &f };
+        struct rig_batch b = { .n_seq = 1,
+                               .chunk = LENGTH,
+                               .ids = { ids },
+                               .length = { LENGTH },
+                               .out = { out },
+                               .profile = &f };
 
-        CHECK(rig_open(&g, &(struct rig_options){ .model = { .arch = &a }, .n_thread = 1, .no_routing_cache = off }));
+        CHECK(rig_open(&g, &(struct rig_options){
+                               .model = { .arch = &a }, .n_thread = 1, .no_routing_cache = off }));
         CHECK(rig_run(&g, &b));
         CHECK_EQ(f.routes_reused, 0);
         CHECK(rig_run(&g, &b));
@@ -171,7 +206,8 @@ static void routing_is_reused(void)
     free(less);
 }
 
-/* A store that holds three experts of eight: the stage runs in several calls, experts come and go. */
+/* A store that holds three experts of eight: the stage runs in several calls, experts come and go.
+ */
 static void small_expert_store(void)
 {
     char path[] = "/tmp/test_same_bits.XXXXXX";
@@ -196,7 +232,9 @@ static void small_expert_store(void)
     g.engine.experts = g.experts;
     for (int s = 0; s < RIG_SEQS; s++)
         g.seq[s].inv_freq = g.w.rope_inv_freq;
-    CHECK(rig_run(&g, &(struct rig_batch){ .n_seq = 1, .chunk = 90, .ids = { ids }, .length = { LENGTH }, .out = { out } }));
+    CHECK(rig_run(
+        &g, &(struct rig_batch){
+                .n_seq = 1, .chunk = 90, .ids = { ids }, .length = { LENGTH }, .out = { out } }));
     CHECK(same(out, want, LENGTH));
     rig_close(&g);
     unlink(path);
