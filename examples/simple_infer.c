@@ -1,6 +1,6 @@
 /* simple_infer.c - continues a text with a model, through nothing but lib/colibri.h.
  *
- *     cc simple_infer.c -lcolibri -o simple_infer
+ *     cc -I. examples/simple_infer.c -lcolibri -o simple_infer
  *     ./simple_infer --model-path model.bin --input "The capital of France is" --max-new-tokens 32
  */
 #include <stdio.h>
@@ -70,12 +70,14 @@ static int32_t *encode(const struct colibri_model *model, const char *text, size
 static int run(const struct colibri_model *model, const struct arguments *a)
 {
     struct colibri_batch_options batch_options = { .size = sizeof batch_options };
-    struct colibri_generate_options how = { .size = sizeof how, .max_new_tokens = a->max_new_tokens };
+    struct colibri_generate_options how = { .size = sizeof how,
+                                            .max_new_tokens = a->max_new_tokens };
     struct colibri_batch *batch = NULL;
     struct colibri_session *session = NULL;
     struct colibri_decoder *decoder = NULL;
     const char *rest;
     size_t n, n_rest;
+    int32_t finish;
     int status = 1;
 
     int32_t *ids = encode(model, a->input, &n);
@@ -85,7 +87,8 @@ static int run(const struct colibri_model *model, const struct arguments *a)
     if (colibri_batch_open(&batch, model, &batch_options) != COLIBRI_OK ||
         colibri_session_open(&session, batch, NULL) != COLIBRI_OK || /* NULL: greedy */
         colibri_decoder_open(&decoder, model, true) != COLIBRI_OK ||
-        colibri_generate(session, ids, n, &how, on_token, decoder, NULL) != COLIBRI_OK ||
+        colibri_generate(session, ids, n, &how, on_token, decoder, &finish) != COLIBRI_OK ||
+        finish == COLIBRI_FINISH_CALLBACK || /* the decoder has failed */
         colibri_decoder_flush(decoder, &rest, &n_rest) != COLIBRI_OK)
         goto done;
     fwrite(rest, 1, n_rest, stdout);

@@ -120,7 +120,7 @@ class Model:
     """An open model. Calls from several threads are correct and take turns."""
 
     def __init__(self, path, threads=0, memory=0, cpu_level=None, verify=False):
-        self._handle = None
+        self._handle, self._open_things = None, {}
         self._lib = _open_library()
         options = _LoadOptions(threads=threads, memory=memory, verify=verify,
                                cpu_level=cpu_level.encode() if cpu_level else None)
@@ -131,6 +131,9 @@ class Model:
         self._check(self._lib.colibri_model_info(self._handle, self.info))
 
     def close(self):
+        """Ends generators that are still open, too."""
+        for thing in list(self._open_things):
+            self._release(thing)
         if self._handle:
             self._lib.colibri_unload_model(self._handle)
             self._handle = None
@@ -156,6 +159,19 @@ class Model:
             raise ValueError("the model is closed")
         return self._handle
 
+    def _keep(self, thing, close):
+        """A decoder or batch that must be closed before the model."""
+        self._open_things[thing.value] = close
+
+    def _release(self, thing):
+        close = self._open_things.pop(thing, None)
+        if close:
+            close(thing)
+
+    def _alive(self, thing):
+        if thing.value not in self._open_things:
+            raise ValueError("the model was closed")
+
     # -- text ---------------------------------------------------------------------------------
 
     def encode(self, text, special=False, bos=True):
@@ -176,8 +192,10 @@ class Model:
         """Text as it becomes certain while ids arrive."""
         decoder, text, n = _P(), _P(), c.c_size_t()
         self._check(self._lib.colibri_decoder_open(decoder, self._open(), skip_special))
+        self._keep(decoder, self._lib.colibri_decoder_close)
         try:
             for token in ids:
+                self._alive(decoder)
                 self._check(self._lib.colibri_decoder_feed(decoder, token, text, n))
                 if n.value:
                     yield c.string_at(text, n.value).decode(errors="replace")
@@ -185,7 +203,7 @@ class Model:
             if n.value:
                 yield c.string_at(text, n.value).decode(errors="replace")
         finally:
-            self._lib.colibri_decoder_close(decoder)
+            self._release(decoder.value)
 
     # -- computing ----------------------------------------------------------------------------
 
@@ -206,12 +224,14 @@ class Model:
                         repetition_penalty=repetition_penalty, seed=seed)
         batch, session = _P(), _P()
         self._check(self._lib.colibri_batch_open(batch, self._open(), options))
+        self._keep(batch, self._lib.colibri_batch_close)
         try:
             self._check(self._lib.colibri_session_open(session, batch, how))
             fed = list(ids)
             for made in range(max_new_tokens):
                 if len(ids) + made > context:
                     return
+                self._alive(batch)
                 self._feed(batch, session, fed)
                 token = self._lib.colibri_session_sample(session)
                 if token < 0:
@@ -221,7 +241,7 @@ class Model:
                 yield token
                 fed = [token]
         finally:
-            self._lib.colibri_batch_close(batch)
+            self._release(batch.value)
 
     def _feed(self, batch, session, ids):
         """Feeds ids and computes until they are done."""
