@@ -67,6 +67,19 @@ static int32_t *encode(const struct colibri_model *model, const char *text, size
     return ids;
 }
 
+/* A decoder that has seen the prompt: what follows then continues it (with the space between). */
+static bool open_decoder(struct colibri_decoder **decoder, const struct colibri_model *model,
+                         const int32_t *ids, size_t n)
+{
+    const char *text;
+    size_t n_text;
+    bool ok = colibri_decoder_open(decoder, model, true) == COLIBRI_OK;
+
+    for (size_t i = 0; ok && i < n; i++)
+        ok = colibri_decoder_feed(*decoder, ids[i], &text, &n_text) == COLIBRI_OK;
+    return ok;
+}
+
 static int run(const struct colibri_model *model, const struct arguments *a)
 {
     struct colibri_batch_options batch_options = { .size = sizeof batch_options };
@@ -86,7 +99,7 @@ static int run(const struct colibri_model *model, const struct arguments *a)
     batch_options.context = (uint32_t)n + a->max_new_tokens;
     if (colibri_batch_open(&batch, model, &batch_options) != COLIBRI_OK ||
         colibri_session_open(&session, batch, NULL) != COLIBRI_OK || /* NULL: greedy */
-        colibri_decoder_open(&decoder, model, true) != COLIBRI_OK ||
+        !open_decoder(&decoder, model, ids, n) ||
         colibri_generate(session, ids, n, &how, on_token, decoder, &finish) != COLIBRI_OK ||
         finish == COLIBRI_FINISH_CALLBACK || /* the decoder has failed */
         colibri_decoder_flush(decoder, &rest, &n_rest) != COLIBRI_OK)

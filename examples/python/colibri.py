@@ -188,12 +188,14 @@ class Model:
     def decode(self, ids, skip_special=True):
         return "".join(self._pieces(ids, skip_special))
 
-    def _pieces(self, ids, skip_special=True):
-        """Text as it becomes certain while ids arrive."""
+    def _pieces(self, ids, skip_special=True, after=()):
+        """Text as it becomes certain while ids arrive; it continues that of the ids `after`."""
         decoder, text, n = _P(), _P(), c.c_size_t()
         self._check(self._lib.colibri_decoder_open(decoder, self._open(), skip_special))
         self._keep(decoder, self._lib.colibri_decoder_close)
         try:
+            for token in after:
+                self._check(self._lib.colibri_decoder_feed(decoder, token, text, n))
             for token in ids:
                 self._alive(decoder)
                 self._check(self._lib.colibri_decoder_feed(decoder, token, text, n))
@@ -255,7 +257,8 @@ class Model:
 
     def generate(self, prompt, special=False, **options):
         """The continuation of a text, piece by piece; options as for generate_ids."""
-        return self._pieces(self.generate_ids(self.encode(prompt, special=special), **options))
+        ids = self.encode(prompt, special=special)
+        return self._pieces(self.generate_ids(ids, **options), after=ids)
 
 
 def main():

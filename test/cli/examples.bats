@@ -1,0 +1,51 @@
+#!/usr/bin/env bats
+# The examples for embedders: simple_infer, the Python binding, the program of libcolibri(3).
+load helper
+
+setup() {
+    need_demo
+    export COLIBRI_LIBRARY=$COLIBRI_BUILD/libcolibri.so PYTHONPATH=$REPO/examples/python PYTHONDONTWRITEBYTECODE=1
+    cd "$BATS_TEST_TMPDIR" || return
+}
+simple_infer() {
+    "$COLIBRI_BUILD/examples/simple_infer" "$@"
+}
+
+@test "simple_infer says what colibri-run says" {
+    printf 'The capital of France is' | colibri-run -n 32 "$COLIBRI_TEST_DEMO" >want
+    simple_infer --model-path "$COLIBRI_TEST_DEMO" --input "The capital of France is" --max-new-tokens 32 >got
+    diff want got
+    grep -q '^ Paris' got
+}
+
+@test "simple_infer: errors" {
+    run -2 simple_infer
+    run -2 simple_infer --model-path "$COLIBRI_TEST_DEMO" --input
+    run -2 simple_infer --model-path "$COLIBRI_TEST_DEMO" --input x --max-new-tokens 0
+    run_err 1 simple_infer --model-path missing.bin --input x
+    has "$message" "simple_infer: missing.bin" "No such file"
+    run_err 1 simple_infer --model-path "$COLIBRI_TEST_DEMO" --input x --max-new-tokens 900000
+    has "$message" "context"
+}
+
+@test "colibri.py says what colibri-run says" {
+    printf 'The capital of Japan is' | colibri-run -n 20 "$COLIBRI_TEST_DEMO" >want
+    python3 "$REPO/examples/python/colibri.py" "$COLIBRI_TEST_DEMO" "The capital of Japan is" -n 20 >got
+    diff want got
+    run_err 1 python3 "$REPO/examples/python/colibri.py" missing.bin x
+    has "$message" "colibri.py: missing.bin"
+}
+
+@test "colibri.py: logits, ids, text, errors" {
+    python3 "$REPO/test/cli/python_binding.py" "$COLIBRI_TEST_DEMO"
+}
+
+@test "the program of libcolibri(3) compiles and runs" {
+    sed -n '/^\.Sh EXAMPLES/,/^\.Sh SEE/p' "$REPO/man/libcolibri.3" | sed -n '/^\.Bd/,/^\.Ed/p' | sed '/^\./d; s/\\e/\\/g' >program.c
+    "${CC:-cc}" -std=c11 -Wall -Wextra -Werror -I "$REPO/lib" program.c -L "$COLIBRI_BUILD" -lcolibri \
+        -Wl,-rpath,"$COLIBRI_BUILD" -o program
+    run -0 ./program "$COLIBRI_TEST_DEMO"
+    ((${#output} > 20))
+    run ./program missing.bin
+    has "$output" "missing.bin"
+}
