@@ -1,0 +1,455 @@
+#!/usr/bin/env bats
+# colibri-convert as a user runs it: what it refuses, what it writes, every option.
+load helper
+
+FAMILIES=$REPO/test/data/families
+
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/work" && cd "$BATS_TEST_TMPDIR/work" || return # bats keeps its own files beside it
+    src=$FAMILIES/control_ok
+}
+is_empty() {
+    [[ -z $(ls -A "$1") ]] || fail "in $1: $(ls -A "$1")"
+}
+# The defects are made once per run.
+bad_cases() {
+    BAD=$COLIBRI_TEST_TMP/bad
+    (
+        flock 9
+        [[ -e $BAD/cases ]] || {
+            rm -rf "$BAD"
+            "$REPO/test/data/make_bad.py" "$BAD"
+        }
+    ) 9>>"$COLIBRI_TEST_TMP/.lock-bad"
+}
+# Every case whose name matches the pattern is refused with status 3 and the words of its line, and leaves nothing.
+# A report of several problems has a first line that counts them.
+refuses() {
+    local -a c
+    local n=0
+    bad_cases
+    while IFS=$'\t' read -r -a c; do
+        [[ ${c[0]} =~ $1 ]] || continue
+        n=$((n + 1))
+        mkdir "out-${c[0]}"
+        run -3 --separate-stderr timeout 60 colibri-convert "$BAD/${c[0]}" -o "out-${c[0]}/m.bin"
+        [[ -z $output ]] || fail "${c[0]}: stdout: $output"
+        [[ ${stderr_lines[0]} == colibri-convert:* ]] || fail "${c[0]}: $stderr"
+        [[ ${#stderr_lines[@]} == 1 || ${stderr_lines[0]} == *problems ]] || fail "${c[0]}: several lines: $stderr"
+        has "$stderr" "${c[@]:1}" || fail "${c[0]}"
+        is_empty "out-${c[0]}"
+    done <"$BAD/cases"
+    ((n > 0)) || fail "no case matches $1"
+}
+section() { # FILE NAME: its bytes
+    local at n
+    read -r at n < <(colibri-inspect "$1" | jq -r --arg n "$2" '.sections[$n] | "\(.offset) \(.size)"')
+    tail -c +$((at + 1)) "$1" | head -c "$n"
+}
+field() { # FILE JQ...: fields of the header, in one line
+    colibri-inspect "$1" | jq -r "$2" | xargs
+}
+
+# -- what is refused ---------------------------------------------------------------------------
+
+config='^(config|generation|dense)_'
+damaged='^(zero_byte_file|five|truncated_(at|in|after|100|one)|header_|lfs|html|trailing|metadata|duplicate_key|unknown_field|no_offsets)'
+misfit='^(dtype|wrong|shape|too_many|offsets|overlapping|half|hole)'
+surplus='^(missing|extra|nan|inf|neg_inf)_'
+index='^(index|shard|tensor_in|truncated_shard|zero_byte_shard|model_beside|no_weights|only_pytorch)'
+
+# bats test_tags=san
+@test "refused: config.json that is broken, contradicts itself or is not understood" {
+    refuses "$config"
+}
+# bats test_tags=san
+@test "refused: shards that are cut, damaged or something else" {
+    refuses "$damaged"
+}
+# bats test_tags=san
+@test "refused: tensors with wrong dtype, shape or place" {
+    refuses "$misfit"
+}
+# bats test_tags=san
+@test "refused: missing and surplus tensors, NaN and infinity" {
+    refuses "$surplus"
+}
+# bats test_tags=san
+@test "refused: index and shards that do not agree" {
+    refuses "$index"
+}
+@test "every case was one of these" {
+    bad_cases
+    run -1 grep -vE "$config|$damaged|$misfit|$surplus|$index" "$BAD/cases"
+}
+
+@test "a report lists the first twenty problems and counts the others" {
+    mkdir few && cp "$src"/* few && sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 30/' few/config.json
+    run -3 --separate-stderr colibri-convert few -o m.bin
+    [[ ${stderr_lines[0]} == "colibri-convert: few: 448 problems" ]] || fail "$stderr"
+    ((${#stderr_lines[@]} == 22))
+    [[ ${stderr_lines[21]} == "  and 428 more" ]]
+}
+
+# -- what is accepted --------------------------------------------------------------------------
+
+@test "accepted: a header of more than 100 MB, in bounded memory" {
+    mkdir big && cp "$src"/* big
+    python3 - big/model.safetensors <<'END'
+import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+h = json.loads(raw[8:8 + n])
+h["__metadata__"] = {"key %d" % i: "x" * 1000 for i in range(105000)}
+text = json.dumps(h).encode()
+text += b" " * (-len(text) % 8)
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + raw[8 + n:])
+END
+    (($(stat -Lc %s big/model.safetensors) > 105000000))
+    colibri-convert -q "$src" -o small.bin
+    (
+        ulimit -v 400000 # the mapping of the file counts
+        colibri-convert -q big -o big.bin
+    )
+    # The same weights: only the record of the source differs.
+    cmp <(tail -c +12289 small.bin) <(tail -c +12289 big.bin)
+}
+
+@test "the same bytes at any number of threads, for every type" {
+    local dtype t
+    for dtype in int8 int4 fp16 bf16 f32 source; do
+        for t in 1 2 3; do
+            colibri-convert -q --dtype $dtype -t $t "$FAMILIES/olmoe" -o $dtype-$t.bin
+        done
+        cmp $dtype-1.bin $dtype-2.bin
+        cmp $dtype-1.bin $dtype-3.bin
+    done
+    colibri-convert -q --scale tensor -t 1 "$FAMILIES/olmoe" -o tensor-1.bin
+    colibri-convert -q --scale tensor -t 3 "$FAMILIES/olmoe" -o tensor-3.bin
+    cmp tensor-1.bin tensor-3.bin
+}
+
+@test "every family in every type passes inspect --verify" {
+    local f dtype
+    for f in "$FAMILIES"/*; do
+        for dtype in int8 int4 fp16 bf16 f32 source; do
+            colibri-convert -q -f --dtype $dtype "$f" -o m.bin
+            run -0 colibri-inspect --verify m.bin
+        done
+    done
+}
+
+@test "shards or one file, symbolic links or files: the same weights" {
+    mkdir one && cp "$FAMILIES"/control_ok_sharded/{*config,tokenizer}.json one
+    python3 - one/model.safetensors "$FAMILIES"/control_ok_sharded/model-*.safetensors <<'END'
+import json, struct, sys
+header, data = {}, b""
+for path in sys.argv[2:]:
+    raw = open(path, "rb").read()
+    n = struct.unpack("<Q", raw[:8])[0]
+    for name, t in json.loads(raw[8:8 + n]).items():
+        if name != "__metadata__":
+            header[name] = dict(t, data_offsets=[x + len(data) for x in t["data_offsets"]])
+    data += raw[8 + n:]
+text = json.dumps(header).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data)
+END
+    colibri-convert -q one -o one.bin
+    colibri-convert -q "$FAMILIES/control_ok_sharded" -o two.bin
+    colibri-inspect --diff one.bin two.bin
+    mkdir links && ln -s "$FAMILIES/control_ok_sharded"/* links
+    colibri-convert -q links -o links.bin
+    cmp two.bin links.bin
+}
+
+@test "weight files that are not named are noted once and not read" {
+    mkdir more && cp "$FAMILIES/control_ok_sharded"/* more
+    echo nonsense >more/consolidated.safetensors
+    run -0 --separate-stderr colibri-convert more -o m.bin
+    [[ $(grep -c consolidated <<<"$stderr") == 1 ]]
+    has "$stderr" "note: consolidated.safetensors: not used"
+}
+
+@test "tensors that are known to be unused are noted, and checked like the others" {
+    mkdir own && cp "$src"/* own
+    python3 - own/model.safetensors <<'END'
+import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+h, data = json.loads(raw[8:8 + n]), raw[8 + n:]
+h["model.layers.0.self_attn.rotary_emb.inv_freq"] = dict(dtype="F32", shape=[4], data_offsets=[len(data), len(data) + 16])
+text = json.dumps(h).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data + bytes(16))
+END
+    run -0 --separate-stderr colibri-convert own -o m.bin
+    has "$stderr" "note: tensor 'model.layers.0.self_attn.rotary_emb.inv_freq' is not used"
+    [[ $(field m.bin '.source[] | select(.file == "model.safetensors") | .crc32') == "$(python3 -c 'import zlib; print(zlib.crc32(open("own/model.safetensors", "rb").read()))')" ]]
+}
+
+@test "without tokenizer.json: a note, and a model for token ids" {
+    mkdir bare && cp "$src"/* bare && rm bare/tokenizer*.json
+    run -0 --separate-stderr colibri-convert bare -o m.bin
+    has "$stderr" "no tokenizer.json"
+    run -0 bash -c 'echo 5 6 7 | colibri-run --ids -n 2 m.bin'
+}
+
+# -- the output --------------------------------------------------------------------------------
+
+@test "-o: an existing file needs -f, and stays when something fails" {
+    echo precious >m.bin
+    run_err 2 colibri-convert "$src" -o m.bin
+    has "$message" "m.bin: exists" "-f"
+    [[ $(cat m.bin) == precious ]]
+    bad_cases
+    run_err 3 colibri-convert -f "$BAD/nan_expert" -o m.bin
+    [[ $(cat m.bin) == precious ]]
+    colibri-convert -q --force "$src" --output m.bin
+    colibri-inspect --verify m.bin >/dev/null
+    holds_only . m.bin
+}
+
+@test "-o: not a file of the checkpoint, by whatever name" {
+    mkdir own && cp "$src"/* own && ln -s own/model.safetensors other-name
+    cp own/model.safetensors before
+    run_err 2 colibri-convert -f own -o own/model.safetensors
+    has "$message" "is a file of the checkpoint"
+    run_err 2 colibri-convert -f own -o other-name
+    has "$message" "is a file of the checkpoint"
+    run_err 2 colibri-convert -f own -o m.bin --report own/config.json
+    has "$message" "is a file of the checkpoint"
+    cmp before own/model.safetensors
+}
+
+@test "-o: no such folder, a folder, no permission" {
+    run_err 1 colibri-convert "$src" -o nowhere/m.bin
+    has "$message" "nowhere/m.bin" "No such file"
+    mkdir dir
+    run_err 2 colibri-convert "$src" -o dir
+    has "$message" "is a folder"
+    ((EUID != 0)) || skip "root may write everywhere"
+    chmod 555 dir
+    run_err 1 colibri-convert "$src" -o dir/m.bin
+    has "$message" "Permission denied"
+}
+
+@test "disk full: status 4, /dev/full too" {
+    run_err 4 colibri-convert "$src" -o /dev/full
+    has "$message" "/dev/full" "No space left"
+    run -0 colibri-convert -q "$src" -o /dev/null
+    [[ -c /dev/null && -c /dev/full ]]
+    ((EUID == 0)) || skip "a small disk needs root"
+    mkdir small
+    mount -t tmpfs -o size=64k tmpfs small || skip "cannot mount"
+    run --separate-stderr colibri-convert "$src" -o small/m.bin
+    local s=$status left
+    left=$(ls -A small)
+    umount small
+    [[ $s == 4 && -z $left ]] || fail "status $s, left '$left'"
+    has "$stderr" "small/m.bin: needs"
+}
+
+# Starts a conversion that takes a while, and waits until it writes. Sets pid.
+slow_start() {
+    [[ -e big/config.json ]] || python3 "$REPO/test/data/make_large.py" big
+    colibri-convert -q -t 1 --dtype int4 big -o m.bin &
+    pid=$!
+    for _ in $(seq 1000); do
+        ! compgen -G '.m.bin.clb-*' >/dev/null || return 0
+        sleep 0.01
+    done
+    fail "it did not start"
+}
+
+@test "SIGINT and SIGTERM: nothing stays, and it dies of the signal" {
+    local sig s
+    for sig in INT TERM; do
+        set -m # else SIGINT is ignored in the background, and a program that was started so must keep that
+        slow_start
+        set +m
+        kill -$sig "$pid"
+        s=0
+        wait "$pid" || s=$?
+        [[ $s == $((128 + $(kill -l $sig))) ]] || fail "status $s"
+        holds_only . big
+    done
+}
+
+@test "kill -9 in the middle: the next run removes what was left" {
+    slow_start
+    kill -9 "$pid"
+    wait "$pid" || true
+    compgen -G '.m.bin.clb-*' >/dev/null || fail "nothing was left to remove"
+    [[ ! -e m.bin ]]
+    colibri-convert -q "$src" -o m.bin
+    holds_only . big m.bin
+}
+
+# -- options -----------------------------------------------------------------------------------
+
+@test "--dtype, --dense-dtype: types of the header" {
+    local types='.experts[0].parts.gate.dtype, .tensors["layers.0.q"].dtype, .tensors.embed.dtype, .tensors["layers.0.router"].dtype'
+    colibri-convert -q "$FAMILIES/mixtral" -o m.bin
+    [[ $(field m.bin "$types") == "int8 int8 bf16 f32" ]]
+    colibri-convert -qf --dtype int4 "$FAMILIES/mixtral" -o m.bin
+    [[ $(field m.bin "$types") == "int4 int8 bf16 f32" ]]
+    colibri-convert -qf --dtype int4 --dense-dtype int4 "$FAMILIES/mixtral" -o m.bin
+    [[ $(field m.bin "$types") == "int4 int4 bf16 f32" ]]
+    colibri-convert -qf --dtype source "$FAMILIES/mixtral_swa" -o m.bin
+    [[ $(field m.bin "$types") == "fp16 fp16 fp16 f32" ]]
+    run_err 2 colibri-convert --dtype int3 "$src" -o x.bin
+    has "$message" "int3" "int8|int4"
+    run_err 2 colibri-convert --dense-dtype source "$src" -o x.bin
+}
+
+@test "--dtype bf16 of a bf16 checkpoint loses nothing; quantised types say what they lose" {
+    run -0 --separate-stderr colibri-convert --dtype bf16 "$FAMILIES/mixtral" -o m.bin
+    has "$stderr" "experts" "exact"
+    [[ $stderr != *dB* ]]
+    colibri-convert -q --dtype f32 "$FAMILIES/mixtral" -o f.bin
+    run -0 --separate-stderr colibri-convert -f --dtype int8 "$FAMILIES/mixtral" -o m.bin
+    has "$stderr" "experts" "44.3 dB" "layer 0 expert 0 gate"
+}
+
+@test "--dtype fp16 counts underflows and refuses values beyond 65504" {
+    run -0 --separate-stderr colibri-convert --dtype fp16 "$FAMILIES/mixtral" -o m.bin
+    has "$stderr" "underflows"
+    mkdir large && cp "$src"/* large
+    poke() { # TENSOR ELEMENT BITS
+        python3 - large/model.safetensors "$@" <<'END'
+import json, struct, sys
+raw = bytearray(open(sys.argv[1], "rb").read())
+n = struct.unpack("<Q", raw[:8])[0]
+at = 8 + n + json.loads(raw[8:8 + n])[sys.argv[2]]["data_offsets"][0] + 2 * int(sys.argv[3])
+raw[at:at + 2] = struct.pack("<H", int(sys.argv[4], 16))
+open(sys.argv[1], "wb").write(raw)
+END
+    }
+    poke model.norm.weight 5 4780 # 65536, but norms stay f32
+    colibri-convert -q --dtype fp16 large -o m2.bin
+    poke model.layers.0.block_sparse_moe.experts.1.w1.weight 33 C780
+    run_err 3 colibri-convert --dtype fp16 large -o m3.bin
+    has "$message" "experts.1.w1.weight" "element 33 (row 1, column 1)" "-65536" "65504"
+    colibri-convert -q --dtype bf16 large -o m3.bin
+}
+
+@test "--scale: coarser scales lose more; only for int8" {
+    local db=() s
+    for s in row expert tensor; do
+        colibri-convert -qf --scale $s "$FAMILIES/olmoe" -o $s.bin --report r.jsonl
+        colibri-inspect --verify $s.bin >/dev/null
+        [[ $(field $s.bin .scale) == "$s" ]]
+        db+=("$(jq -s 'map(select(.part != null).sqnr_db) | add / length' r.jsonl)")
+    done
+    awk -v a="${db[0]}" -v b="${db[1]}" -v c="${db[2]}" 'BEGIN { exit !(a > b && b > c) }' || fail "${db[*]}"
+    run_err 2 colibri-convert --dtype bf16 --scale expert "$src" -o x.bin
+    has "$message" "--scale expert needs --dtype int8"
+}
+
+@test "--clip-gate-softmax: off, the default, a number" {
+    colibri-convert -q "$src" -o m.bin
+    [[ $(field m.bin .architecture.router_clip) == null ]]
+    colibri-convert -qf --clip-gate-softmax "$src" -o m.bin
+    [[ $(field m.bin .architecture.router_clip) == 50* ]]
+    colibri-convert -qf --clip-gate-softmax 0.5 "$src" -o m.bin
+    [[ $(field m.bin .architecture.router_clip) == 0.5 ]]
+    colibri-convert -qf --clip-gate-softmax=2 "$src" -o m.bin
+    [[ $(field m.bin .architecture.router_clip) == 2* ]]
+    run_err 2 colibri-convert --clip-gate-softmax=-1 "$src" -o x.bin
+}
+
+@test "--ignore-key: accepts, is recorded, and accepts nothing else" {
+    mkdir own && cp "$src"/* own
+    sed -i 's/"vocab_size"/"attention_wobble": 0.5, "other_wobble": 1, "vocab_size"/' own/config.json
+    run -3 --separate-stderr colibri-convert own -o m.bin
+    has "$stderr" "2 problems" attention_wobble other_wobble
+    run_err 3 colibri-convert --ignore-key attention_wobble own -o m.bin
+    has "$message" other_wobble
+    colibri-convert -q --ignore-key attention_wobble --ignore-key other_wobble own -o m.bin
+    [[ $(field m.bin '.ignored_keys | join("+")') == "attention_wobble+other_wobble" ]]
+    sed -i 's/"attention_wobble": 0.5, "other_wobble": 1/"attention_wobble": null, "other_wobble": [ ], "_x": 1, "output_y": 2/' own/config.json
+    colibri-convert -qf own -o m.bin
+}
+
+@test "--report: a JSON line per tensor and expert" {
+    colibri-convert -q "$FAMILIES/mixtral" -o m.bin --report r.jsonl
+    [[ $(jq -s 'map(select(.expert != null)) | length' r.jsonl) == 48 ]]
+    [[ $(jq -r 'select(.tensor == "layers.1.router") | "\(.dtype) \(.values) \(.sqnr_db)"' r.jsonl) == "f32 768 null" ]]
+    run_err 2 colibri-convert -q "$FAMILIES/mixtral" -o m2.bin --report r.jsonl
+    has "$message" "r.jsonl: exists"
+    run_err 1 colibri-convert -q "$FAMILIES/mixtral" -o m2.bin --report nowhere/r.jsonl
+    holds_only . m.bin r.jsonl
+}
+
+@test "--dry-run: the exact size, nothing written, refusals too" {
+    run -0 --separate-stderr colibri-convert --dry-run --dtype int4 "$FAMILIES/mixtral"
+    colibri-convert -q --dtype int4 "$FAMILIES/mixtral" -o m.bin
+    [[ $output == "$(stat -c %s m.bin) bytes ("* ]]
+    bad_cases
+    run -3 --separate-stderr colibri-convert --dry-run "$BAD/config_more_experts"
+    has "$stderr" "problems"
+    holds_only . m.bin
+}
+
+@test "--explain: every key of config.json and the descriptor" {
+    run -0 --separate-stderr colibri-convert --explain "$FAMILIES/qwen3_moe_mixed"
+    has "$output" $'hidden_size\tused' $'torch_dtype\tirrelevant' $'layer_experts\t[0,6,0]' $'rope_scale\t1.138'
+    [[ $(grep -c $'\tused\|\tirrelevant' <<<"$output") == $(jq 'keys | length' "$FAMILIES/qwen3_moe_mixed/config.json") ]]
+}
+
+@test "-q says nothing, -v -v says where an error arose" {
+    run -0 --separate-stderr colibri-convert -q "$src" -o m.bin
+    [[ -z $output && -z $stderr ]]
+    bad_cases
+    run -3 --separate-stderr colibri-convert -v -v "$BAD/missing_norm" -o x.bin
+    has "$stderr" ".c:"
+}
+
+@test "usage: no folder, two folders, no output" {
+    run_err 2 colibri-convert -o m.bin
+    has "$message" "no folder"
+    run_err 2 colibri-convert "$src" "$src" -o m.bin
+    has "$message" "one folder is expected"
+    run_err 2 colibri-convert "$src"
+    has "$message" "-o"
+    run_err 3 colibri-convert nowhere -o m.bin
+    has "$message" "nowhere"
+    run_err 3 colibri-convert "$src/config.json" -o m.bin
+    has "$message" "not a folder"
+    run_err 2 colibri-convert -t 0 "$src" -o m.bin
+    is_empty .
+}
+
+# -- what else goes into the file --------------------------------------------------------------
+
+@test "chat template: from tokenizer_config.json, the one named default of a list, or a file of its own" {
+    mkdir own && cp "$src"/* own
+    jq '.chat_template = "plain é"' "$src/tokenizer_config.json" >own/tokenizer_config.json
+    colibri-convert -q own -o m.bin
+    [[ $(section m.bin chat_template) == "plain é" ]]
+    jq '.chat_template = [{"name": "tool", "template": "T"}, {"name": "default", "template": "D"}]' \
+        "$src/tokenizer_config.json" >own/tokenizer_config.json
+    colibri-convert -qf own -o m.bin
+    [[ $(section m.bin chat_template) == D ]]
+    echo -n "own file" >own/chat_template.jinja
+    colibri-convert -qf own -o m.bin
+    [[ $(section m.bin chat_template) == "own file" ]]
+    section m.bin tokenizer.source | cmp - own/tokenizer.json
+}
+
+@test "generation defaults: generation_config.json wins over config.json" {
+    mkdir own && cp "$src"/* own
+    echo '{"eos_token_id": [2, 3], "temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": true}' >own/generation_config.json
+    colibri-convert -q own -o m.bin
+    [[ $(field m.bin '.generation | "\(.eos_token) \(.bos_token) \(.top_k)"') == "[2,3] 1 20" ]]
+}
+
+@test "the header records what was read: name, size and crc32 of every file" {
+    colibri-convert -q "$FAMILIES/control_ok_sharded" -o m.bin
+    colibri-inspect m.bin | jq -r '.source[] | "\(.file) \(.size) \(.crc32)"' >got
+    (cd "$FAMILIES/control_ok_sharded" && python3 - config.json tokenizer.json tokenizer_config.json model.safetensors.index.json model-*.safetensors) >want <<'END'
+import os, sys, zlib
+for f in sys.argv[1:]:
+    print(f, os.path.getsize(f), zlib.crc32(open(f, "rb").read()))
+END
+    diff got want
+}
