@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,17 +79,34 @@ static bool check_room(const char *path, const char *folder, uint64_t size, stru
                     (unsigned long long)room);
 }
 
+/* A signal between making the file and remembering it would leave it behind. */
+static void hold_signals(sigset_t *before)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, before);
+}
+
 static bool make_temporary(struct clb_outfile *o, struct clb_err *err)
 {
     const char *base = o->path + folder_len(o->path);
     size_t n = strlen(o->path) + sizeof mark + 2;
     mode_t mask = umask(0);
+    sigset_t before;
 
     umask(mask);
     if (!(o->tmp = malloc(n)))
         return clb_fail_nomem(err, n);
     snprintf(o->tmp, n, "%.*s.%.200s%s", (int)folder_len(o->path), o->path, base, mark);
+    hold_signals(&before);
     o->fd = mkostemp(o->tmp, O_CLOEXEC);
+    if (o->fd >= 0)
+        clb_doom(o->tmp);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     if (o->fd < 0) {
         clb_fail_sys(err, CLB_FAILED, "%s: cannot be created", o->path);
         free(o->tmp);
@@ -97,7 +115,6 @@ static bool make_temporary(struct clb_outfile *o, struct clb_err *err)
     }
     flock(o->fd, LOCK_EX | LOCK_NB);
     fchmod(o->fd, 0666 & ~mask);
-    clb_doom(o->tmp);
     return true;
 }
 
