@@ -95,6 +95,7 @@ static bool reader_open(struct reader *r, const struct colibri_model *model,
         .prefill_chunk = STRETCH,
         .kv_dtype = o->kv_dtype,
         .experts_per_token = o->experts_per_token,
+        .logit_rows = STRETCH,
     };
 
     if (colibri_batch_open(&r->batch, model, &bo) ||

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "lib/colibri.h"
+#include "lib/import/hf_tokenizer.h"
 #include "test/check.h"
 #include "test/tiny_model.h"
 
@@ -500,6 +501,89 @@ static void addresses_are_found(void)
     colibri_unload_model(m);
 }
 
+/* The bundled model's tokenizer, in a toy model of as many tokens. */
+static bool build_with_tokenizer(struct tiny *t)
+{
+    static char json[1 << 20];
+    struct clb_text tables = { 0 };
+    struct clb_err err;
+    struct clb_arch a;
+    FILE *f = fopen("examples/demo-model/tokenizer.json", "rb");
+    size_t n = f ? fread(json, 1, sizeof json, f) : 0;
+
+    tiny_arch(&a);
+    a.vocab_size = 2048;
+    bool ok = f && !fclose(f) &&
+              clb_hf_tokenizer_compile(&tables, json, n, "tokenizer.json", a.vocab_size, &err) &&
+              tiny_build(t, &(struct tiny_options){ .arch = &a,
+                                                    .expert = CLB_INT8,
+                                                    .dense = CLB_INT8,
+                                                    .tokenizer_tables = tables.p,
+                                                    .n_tables = tables.n });
+    clb_text_free(&tables);
+    return ok;
+}
+
+static void text_goes_in_and_comes_out(void)
+{
+    static const char text[] = "The capital of S\xc3\xa3o is </s>.";
+    struct colibri_load_options verify = { .size = sizeof verify, .threads = 1, .verify = true };
+    struct colibri_error e;
+    struct colibri_decoder *d;
+    struct tiny t;
+    int32_t id[64], few[3] = { -5, -5, -5 };
+    char got[200] = "";
+    const char *part;
+    size_t n;
+
+    CHECK(build_with_tokenizer(&t));
+    struct colibri_model *m = colibri_load_model_from_memory(t.bytes, t.n, &verify, &e);
+    CHECK(m != NULL);
+    int64_t count = colibri_encode(m, text, strlen(text), 0, id, 64);
+    CHECK(count > 5 && count < 64);
+    CHECK_EQ(id[0], 1); /* <s> */
+    CHECK_EQ(colibri_encode(m, text, strlen(text), 0, few, 2), count);
+    CHECK(few[0] == id[0] && few[1] == id[1] && few[2] == -5);
+    CHECK_EQ(colibri_encode(m, text, strlen(text), COLIBRI_ENCODE_NO_BOS, NULL, 0), count - 1);
+    CHECK(colibri_encode(m, text, strlen(text), COLIBRI_ENCODE_PARSE_SPECIAL, NULL, 0) < count);
+    CHECK_EQ(colibri_encode(m, "", 0, COLIBRI_ENCODE_NO_BOS, NULL, 0), 0);
+    CHECK_EQ(colibri_encode(m, "x", 1, 4, NULL, 0), -1);
+    CHECK_HAS(colibri_last_error(), "flags are 0x4");
+    CHECK_EQ(colibri_encode(m, NULL, 1, 0, NULL, 0), -1);
+    CHECK_EQ(colibri_encode(m, "x", 1, 0, NULL, 1), -1);
+
+    CHECK_EQ(colibri_decoder_open(&d, m, true), 0);
+    for (int again = 0; again < 2; again++) {
+        got[0] = '\0';
+        for (int64_t i = 0; i < count; i++) {
+            CHECK_EQ(colibri_decoder_feed(d, id[i], &part, &n), 0);
+            strncat(got, part, n);
+        }
+        CHECK_EQ(colibri_decoder_flush(d, &part, &n), 0);
+        strncat(got, part, n);
+        CHECK_STR(got, text);
+    }
+    colibri_decoder_close(d);
+    CHECK(!strncmp(colibri_token_bytes(m, 2, &n), "</s>", 4) && n == 4);
+    CHECK(colibri_token_bytes(m, 2048, &n) && n == 0 &&
+          colibri_token_bytes(m, -1, NULL)[0] == '\0');
+    CHECK(colibri_token_is_special(m, 2) && !colibri_token_is_special(m, 1000) &&
+          !colibri_token_is_special(m, -1));
+    colibri_unload_model(m);
+
+    struct clb_reader r = { 0 };
+    struct clb_err err;
+    CHECK(clb_reader_open_memory(&r, t.bytes, t.n, &err));
+    uint64_t at = clb_reader_section(&r, "tokenizer.tables")->offset;
+    clb_reader_close(&r);
+    t.bytes[at + 5000] ^= 1;
+    CHECK(!colibri_load_model_from_memory(t.bytes, t.n, &verify, &e));
+    CHECK_EQ(e.code, COLIBRI_BAD_INPUT);
+    CHECK_EQ(e.offset, at);
+    CHECK_STR(e.field, "tokenizer.tables");
+    tiny_free(&t);
+}
+
 int main(void)
 {
     struct clb_arch a;
@@ -531,6 +615,7 @@ int main(void)
     TEST(memory_is_planned_counted_and_returned);
     TEST(profile_counts_what_a_batch_does);
     TEST(addresses_are_found);
+    TEST(text_goes_in_and_comes_out);
     unlink(path);
     tiny_free(&tiny);
     return test_result();
