@@ -73,8 +73,6 @@ struct compare_side compare_file(const struct clb_reader *r)
 /* How far rounding to b's type can take a value; INFINITY where that has no simple bound. */
 static double rounding(const struct compare_rows *b, uint32_t row, double a)
 {
-    if (!b->tiled && b->m.dtype == CLB_F32)
-        return 0;
     switch (b->m.dtype) {
     case CLB_F32:
         return 0;
@@ -83,7 +81,7 @@ static double rounding(const struct compare_rows *b, uint32_t row, double a)
     case CLB_F16:
         return fabs(a) / 2048 + 0x1p-25;
     case CLB_INT8:
-        return 0.501 * (double)b->m.row_scale[row] + (double)FLT_MIN;
+        return 0.501 * (double)b->m.row_scale[row] + 128 * (double)FLT_MIN;
     default:
         return INFINITY;
     }
@@ -209,7 +207,8 @@ bool compare_items(const struct clb_reader *r, struct compare_item **item, uint3
     if (!x)
         return false;
     for (uint32_t i = 0; i < r->n_tensors; i++)
-        *x++ = (struct compare_item){ .spec = r->tensors[i].spec, .expert = UINT32_MAX };
+        *x++ =
+            (struct compare_item){ .spec = r->tensors[i].spec, .index = i, .expert = UINT32_MAX };
     for (uint32_t l = 0; l < r->n_expert_layers; l++) /* one part after the other: lines are runs */
         for (int p = 0; p < CLB_PARTS; p++)
             for (uint32_t e = 0; e < r->experts[l].count; e++) {

@@ -7,10 +7,12 @@
 
 #include "lib/base/err.h"
 #include "lib/format/reader.h"
+#include "lib/import/origin.h"
 
 /* Where a value comes from: `expert` is UINT32_MAX for a dense tensor. */
 struct compare_item {
     struct clb_tensor_spec spec; /* of an expert's part: layer, rows, cols */
+    uint32_t index;              /* of a dense tensor: as clb_arch_tensor counts */
     uint32_t expert;
     enum clb_part part;
 };
@@ -20,8 +22,8 @@ struct compare_rows {
     const char *dtype; /* static */
     uint32_t rows, cols;
     bool tiled;
-    struct clb_matrix m; /* tiled: everything; else tiles is where the rows start */
-    const void *other;   /* for a side of its own kind */
+    struct clb_matrix m;      /* tiled: everything; else tiles is where the rows start */
+    struct clb_origin origin; /* a checkpoint: everything */
 };
 
 /* A model. get: false when there is no such tensor. row: one row as f32. */

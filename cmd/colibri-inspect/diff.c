@@ -51,15 +51,15 @@ static void json_text(const char *before, const char *s)
     clb_text_free(&t);
 }
 
-static bool diff_fields(const struct clb_reader *a, const struct clb_reader *b, bool json,
-                        bool *differs, struct clb_err *err)
+bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, bool json,
+                         bool *differs, struct clb_err *err)
 {
     struct fields x = { .err = err }, y = { .err = err };
     struct clb_table *t = NULL;
     bool ok = true;
 
-    clb_arch_fields(&a->arch, keep_field, &x);
-    clb_arch_fields(&b->arch, keep_field, &y);
+    clb_arch_fields(a, keep_field, &x);
+    clb_arch_fields(b, keep_field, &y);
     for (int i = 0; i < x.n && !x.failed && !y.failed; i++) {
         if (!strcmp(x.value[i], y.value[i]))
             continue;
@@ -209,14 +209,14 @@ static bool same_generation(const struct clb_generation *a, const struct clb_gen
 }
 
 bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
-                  const struct inspect_options *o, bool *differs, struct clb_err *err)
+                  const struct inspect_options *o, struct clb_err *err)
 {
     bool fields = false, values = false, sections = false;
     bool generation = !same_generation(&a->generation, &b->generation);
 
     if (o->json)
         printf("{\"architecture\":[");
-    if (!diff_fields(a, b, o->json, &fields, err))
+    if (!inspect_diff_fields(&a->arch, &b->arch, o->json, &fields, err))
         return false;
     if (o->json)
         printf("],\"tensors\":[");
@@ -225,13 +225,15 @@ bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
     if (o->json)
         printf("],\"sections\":[");
     diff_sections(a, b, o->json, &sections);
-    *differs = fields || values || sections || generation;
+    bool differs = fields || values || sections || generation;
+
+    *o->differs |= differs;
     if (o->json)
         printf("],\"generation\":%s,\"equal\":%s}\n", generation ? "true" : "false",
-               *differs ? "false" : "true");
+               differs ? "false" : "true");
     else if (generation)
         printf("other recommendations for generation, or other special tokens\n");
-    if (!o->json && !*differs && !o->quiet)
+    if (!o->json && !differs && !o->quiet)
         printf("%s and %s hold the same model\n", a->path, b->path);
     return true;
 }

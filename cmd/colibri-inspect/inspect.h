@@ -19,6 +19,7 @@ struct inspect_options {
     uint64_t memory; /* --plan: limit, 0: none */
     uint32_t context, batch;
     const char *source_dir; /* --against */
+    bool *differs;          /* set to true when the answer is no (--diff, --against) */
 };
 
 /* False: the file is bad or cannot be read, or stdout cannot be written. *differs (where there is
@@ -35,7 +36,27 @@ bool inspect_verify(const struct clb_reader *r, const struct inspect_options *o,
                     struct clb_err *err);
 bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, struct clb_err *err);
 bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
-                  const struct inspect_options *o, bool *differs, struct clb_err *err);
+                  const struct inspect_options *o, struct clb_err *err);
+bool inspect_against(const struct clb_reader *r, const struct inspect_options *o,
+                     struct clb_err *err);
+/* The architectures, field by field: as table, or as items of a JSON array. */
+bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, bool json,
+                         bool *differs, struct clb_err *err);
+
+/* Where the bytes are. */
+enum inspect_kind {
+    KIND_EMBEDDING,
+    KIND_ATTENTION,
+    KIND_NORMS,
+    KIND_ROUTERS,
+    KIND_EXPERTS,
+    KIND_SHARED,
+    KIND_DENSE,
+    KIND_OUTPUT,
+    KINDS
+};
+extern const char *const inspect_kind_name[KINDS];
+enum inspect_kind inspect_kind_of(enum clb_role role); /* of a dense tensor */
 
 /* "int8"; of the experts, and of the first dense matrix. */
 const char *inspect_expert_dtype(const struct clb_reader *r);

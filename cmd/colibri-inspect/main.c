@@ -11,7 +11,7 @@
 struct args {
     struct inspect_options o;
     struct clb_common common;
-    bool summary, experts, tensors, verify, plan, diff;
+    bool summary, experts, tensors, verify, plan, diff, differs;
 };
 
 typedef bool question_fn(const struct clb_reader *r, const struct inspect_options *o,
@@ -39,12 +39,13 @@ static bool in_mapped(const void *arg, const void *address, uint64_t *offset, co
 /* What the option table cannot say. */
 static bool check_args(const struct args *a, int n_file, struct clb_err *err)
 {
-    int questions = a->summary + a->experts + a->tensors + a->verify + a->plan + a->diff;
+    int questions = a->summary + a->experts + a->tensors + a->verify + a->plan + a->diff +
+                    (a->o.source_dir != NULL);
 
     if (questions > 1)
         return clb_fail(err, CLB_USAGE,
-                        "only one of --summary, --experts, --tensors, --verify, --plan and "
-                        "--diff at a time");
+                        "only one of --summary, --experts, --tensors, --verify, --plan, "
+                        "--diff and --against at a time");
     if (a->diff && n_file != 2)
         return clb_fail(err, CLB_USAGE, "--diff compares two files, not %d", n_file);
     if (n_file == 0)
@@ -59,12 +60,13 @@ static bool check_args(const struct args *a, int n_file, struct clb_err *err)
 
 static question_fn *question(const struct args *a)
 {
-    return a->summary   ? inspect_summary
-           : a->experts ? inspect_experts
-           : a->tensors ? inspect_tensors
-           : a->verify  ? inspect_verify
-           : a->plan    ? inspect_plan
-                        : inspect_header;
+    return a->summary        ? inspect_summary
+           : a->experts      ? inspect_experts
+           : a->tensors      ? inspect_tensors
+           : a->verify       ? inspect_verify
+           : a->o.source_dir ? inspect_against
+           : a->plan         ? inspect_plan
+                             : inspect_header;
 }
 
 static int fail(const struct args *a, const struct clb_err *err)
@@ -93,6 +95,7 @@ static int each_file(const struct args *a, char **path, int n)
             clb_sigbus_install(PROGRAM, NULL, NULL);
             clb_reader_close(&r);
         }
+        s = s > 0 ? s : a->differs;
         status = s > status ? s : status;
     }
     return status;
@@ -103,19 +106,19 @@ static int two_files(const struct args *a, char **path)
     struct clb_reader x, y = { .map = { .fd = -1 } };
     struct mapped mapped = { { &x, &y } };
     struct clb_err err;
-    bool differs = false, ok;
+    bool ok;
 
     if (!clb_reader_open(&x, path[0], &err))
         return fail(a, &err);
     ok = clb_reader_open(&y, path[1], &err);
     if (ok) {
         clb_sigbus_install(PROGRAM, in_mapped, &mapped);
-        ok = inspect_diff(&x, &y, &a->o, &differs, &err);
+        ok = inspect_diff(&x, &y, &a->o, &err);
         clb_sigbus_install(PROGRAM, NULL, NULL);
     }
     clb_reader_close(&y);
     clb_reader_close(&x);
-    return ok ? differs : fail(a, &err);
+    return ok ? a->differs : fail(a, &err);
 }
 
 int main(int argc, char **argv)
@@ -132,6 +135,8 @@ int main(int argc, char **argv)
           0, false },
         { CLB_OPT_FLAG, 'd', "diff", NULL, "compare two files: description and weights", &a.diff, 0,
           0, false },
+        { CLB_OPT_STRING, 'a', "against", "DIR", "compare with the checkpoint it came from",
+          &a.o.source_dir, 0, 0, false },
         { CLB_OPT_FLAG, 'j', "json", NULL, "answers for programs", &a.o.json, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Memory", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_FLAG, 'p', "plan", NULL, "what running the model needs", &a.plan, 0, 0, false },
@@ -160,6 +165,7 @@ int main(int argc, char **argv)
     status = clb_opt_start(&program, &a.common, argc, argv, &first);
     if (status >= 0)
         return status;
+    a.o.differs = &a.differs;
     a.o.quiet = a.common.quiet;
     a.o.many = argc - first > 1;
     if (!check_args(&a, argc - first, &err)) {

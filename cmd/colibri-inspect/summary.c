@@ -7,65 +7,17 @@
 #include "lib/cli/report.h"
 #include "lib/cli/table.h"
 
-/* Where the bytes are. */
-enum kind { EMBEDDING, ATTENTION, NORMS, ROUTERS, EXPERTS, SHARED, DENSE, OUTPUT, KINDS };
-
-static const char *const kind_name[KINDS] = { "embedding",    "attention", "norms, positions",
-                                              "routers",      "experts",   "shared experts",
-                                              "dense layers", "output" };
-
 struct part {
     uint64_t tensors, bytes, per_token; /* bytes read for one token */
     double parameters, active;
     bool used[CLB_DTYPE_COUNT];
 };
 
-static enum kind kind_of(enum clb_role role)
-{
-    switch (role) {
-    case CLB_EMBED:
-        return EMBEDDING;
-    case CLB_OUTPUT:
-    case CLB_OUTPUT_BIAS:
-        return OUTPUT;
-    case CLB_ROUTER:
-    case CLB_ROUTER_BIAS:
-    case CLB_ROUTER_CORRECTION:
-    case CLB_ROUTER_IN:
-        return ROUTERS;
-    case CLB_SHARED_GATE:
-    case CLB_SHARED_GATE_PROJ:
-    case CLB_SHARED_UP:
-    case CLB_SHARED_DOWN:
-        return SHARED;
-    case CLB_DENSE_GATE:
-    case CLB_DENSE_UP:
-    case CLB_DENSE_DOWN:
-        return DENSE;
-    case CLB_Q:
-    case CLB_Q_BIAS:
-    case CLB_K:
-    case CLB_K_BIAS:
-    case CLB_V:
-    case CLB_V_BIAS:
-    case CLB_SINKS:
-    case CLB_Q_A:
-    case CLB_KV_A:
-    case CLB_K_UP:
-    case CLB_V_UP:
-    case CLB_O:
-    case CLB_O_BIAS:
-        return ATTENTION;
-    default:
-        return NORMS;
-    }
-}
-
 static void add_dense(struct part part[KINDS], const struct clb_reader *r)
 {
     for (uint32_t i = 0; i < r->n_tensors; i++) {
         const struct clb_tensor *t = &r->tensors[i];
-        struct part *p = &part[kind_of(t->spec.role)];
+        struct part *p = &part[inspect_kind_of(t->spec.role)];
         double n = (double)t->spec.rows * t->spec.cols;
         bool lookup = t->spec.form == CLB_FORM_ROWS;
         bool counted = t->spec.role != CLB_ROPE_INV_FREQ &&
@@ -123,7 +75,8 @@ static void byte_row(struct clb_table *t, const char *name, const char *dtype, c
     clb_table_cell(t, "%s", clb_human_bytes(a, p->bytes));
     clb_table_cell(t, "%.1f %%", 100 * share);
     clb_table_cell(t, "%s", p->per_token ? clb_human_bytes(b, p->per_token) : "");
-    clb_table_cell(t, "%.*s", (int)(24 * share + 0.5), p->bytes < whole ? "########################" : "");
+    clb_table_cell(t, "%.*s", (int)(24 * share + 0.5),
+                   p->bytes < whole ? "########################" : "");
 }
 
 static bool bytes_table(const struct clb_reader *r, const struct part part[KINDS])
@@ -136,7 +89,8 @@ static bool bytes_table(const struct clb_reader *r, const struct part part[KINDS
     for (int k = 0; k < KINDS; k++) {
         if (!part[k].tensors)
             continue;
-        byte_row(t, kind_name[k], used_dtypes(types, sizeof types, &part[k]), &part[k], r->size);
+        byte_row(t, inspect_kind_name[k], used_dtypes(types, sizeof types, &part[k]), &part[k],
+                 r->size);
         all.tensors += part[k].tensors;
         all.parameters += part[k].parameters;
         all.per_token += part[k].per_token;
@@ -333,7 +287,7 @@ bool inspect_summary(const struct clb_reader *r, const struct inspect_options *o
     char size[CLB_HUMAN];
 
     add_dense(part, r);
-    add_experts(&part[EXPERTS], r);
+    add_experts(&part[KIND_EXPERTS], r);
     printf("%s%s%s: %s, experts %s, dense %s\n", bold ? "\033[1m" : "", r->path,
            bold ? "\033[0m" : "", clb_human_bytes(size, r->size), inspect_expert_dtype(r),
            inspect_dense_dtype(r));

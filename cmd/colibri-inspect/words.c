@@ -41,3 +41,49 @@ const char *inspect_safe(char *buf, size_t room, const char *text)
     buf[n] = 0;
     return buf;
 }
+
+const char *const inspect_kind_name[KINDS] = {
+    "embedding", "attention",      "norms, positions", "routers",
+    "experts",   "shared experts", "dense layers",     "output",
+};
+
+enum inspect_kind inspect_kind_of(enum clb_role role)
+{
+    switch (role) {
+    case CLB_EMBED:
+        return KIND_EMBEDDING;
+    case CLB_OUTPUT:
+    case CLB_OUTPUT_BIAS:
+        return KIND_OUTPUT;
+    case CLB_ROUTER:
+    case CLB_ROUTER_BIAS:
+    case CLB_ROUTER_CORRECTION:
+    case CLB_ROUTER_IN:
+        return KIND_ROUTERS;
+    case CLB_SHARED_GATE:
+    case CLB_SHARED_GATE_PROJ:
+    case CLB_SHARED_UP:
+    case CLB_SHARED_DOWN:
+        return KIND_SHARED;
+    case CLB_DENSE_GATE:
+    case CLB_DENSE_UP:
+    case CLB_DENSE_DOWN:
+        return KIND_DENSE;
+    case CLB_Q:
+    case CLB_Q_BIAS:
+    case CLB_K:
+    case CLB_K_BIAS:
+    case CLB_V:
+    case CLB_V_BIAS:
+    case CLB_SINKS:
+    case CLB_Q_A:
+    case CLB_KV_A:
+    case CLB_K_UP:
+    case CLB_V_UP:
+    case CLB_O:
+    case CLB_O_BIAS:
+        return KIND_ATTENTION;
+    default:
+        return KIND_NORMS;
+    }
+}
