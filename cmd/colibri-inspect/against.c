@@ -143,6 +143,8 @@ static void add_line(struct kind_sum *k, const struct compare_line *l)
             clb_text_printf(&k->where, ", expert %u", l->expert);
         clb_text_printf(&k->where, ", row %u, column %u", l->all.row, l->all.col);
     }
+    if (all->most == 0 && !strcmp(all->dtype[0], "computed"))
+        all->dtype[0] = l->all.dtype[0]; /* the others of its kind say more */
     all->signal = signal;
     all->noise = noise;
     all->beyond = beyond;
@@ -248,6 +250,7 @@ static bool plan(struct clb_conversion **c, const struct clb_reader *r, const ch
                  const char ***ignore, struct clb_err *err)
 {
     struct clb_convert_options co = { .source_dir = dir,
+                                      .command = PROGRAM,
                                       .source_dtype = true,
                                       .n_ignore = r->n_ignored,
                                       .clip_gate_softmax = r->arch.router_clip };
@@ -282,7 +285,8 @@ bool inspect_against(const struct clb_reader *r, const struct inspect_options *o
         goto done;
     if (o->json)
         printf("],\"architecture\":[");
-    if (!inspect_diff_fields(&r->arch, clb_convert_arch(c), o->json, &fields, err))
+    if (!inspect_diff_fields(&r->arch, clb_convert_arch(c),
+                             o->json ? NULL : "architecture|file|checkpoint", &fields, err))
         goto done;
     if (o->json)
         printf("],\"values\":[");

@@ -51,7 +51,7 @@ static void json_text(const char *before, const char *s)
     clb_text_free(&t);
 }
 
-bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, bool json,
+bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, const char *columns,
                          bool *differs, struct clb_err *err)
 {
     struct fields x = { .err = err }, y = { .err = err };
@@ -63,13 +63,13 @@ bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, boo
     for (int i = 0; i < x.n && !x.failed && !y.failed; i++) {
         if (!strcmp(x.value[i], y.value[i]))
             continue;
-        if (json) {
+        if (!columns) {
             printf("%s{\"name\":\"%s\"", *differs ? "," : "", x.name[i]);
             json_text(",\"a\":", x.value[i]);
             json_text(",\"b\":", y.value[i]);
             printf("}");
         } else {
-            t = t ? t : clb_table_new("architecture|first|second");
+            t = t ? t : clb_table_new(columns);
             clb_table_row(t);
             clb_table_cell(t, "%s", x.name[i]);
             clb_table_cell(t, "%.40s", shown(x.value[i]));
@@ -216,7 +216,8 @@ bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
 
     if (o->json)
         printf("{\"architecture\":[");
-    if (!inspect_diff_fields(&a->arch, &b->arch, o->json, &fields, err))
+    if (!inspect_diff_fields(&a->arch, &b->arch, o->json ? NULL : "architecture|first|second",
+                             &fields, err))
         return false;
     if (o->json)
         printf("],\"tensors\":[");

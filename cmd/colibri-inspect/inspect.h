@@ -39,8 +39,8 @@ bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
                   const struct inspect_options *o, struct clb_err *err);
 bool inspect_against(const struct clb_reader *r, const struct inspect_options *o,
                      struct clb_err *err);
-/* The architectures, field by field: as table, or as items of a JSON array. */
-bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, bool json,
+/* Where the architectures differ: as table of three columns, or (NULL) as items of a JSON array. */
+bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, const char *columns,
                          bool *differs, struct clb_err *err);
 
 /* Where the bytes are. */

@@ -1,0 +1,253 @@
+#!/usr/bin/env bats
+# colibri-inspect: header, views, checks, comparisons, plans, and files that are not models.
+load helper
+
+setup() {
+    need_demo
+    cd "$BATS_TEST_TMPDIR" || return
+    ln -s "$COLIBRI_TEST_DEMO" demo.bin
+    ln -s "$COLIBRI_TEST_DEMO_F32" f32.bin
+}
+
+# flip FILE OFFSET: changes one byte of a file.
+flip() {
+    local byte
+    byte=$(od -An -tu1 -j "$2" -N 1 "$1")
+    # shellcheck disable=SC2059 # the format is made of digits
+    printf "\\x$(printf %02x $((byte ^ 0x10)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+header() { colibri-inspect demo.bin | jq -r "$1"; }
+
+@test "inspect: the header is JSON with the offset of every expert" {
+    run -0 --separate-stderr colibri-inspect demo.bin
+    [[ -z $stderr ]]
+    [[ $(jq -c '[.num_experts, .top_k, .hidden_size, .vocab_size, .activation_group]' <<<"$output") == '[8,2,128,2048,32]' ]]
+    [[ $(jq '[.experts[].offset[]] | length' <<<"$output") == 32 ]]
+    [[ $(jq '[.experts[].offset[] % 4096] | add' <<<"$output") == 0 ]]
+    [[ $(jq -r '.architecture.n_layer' <<<"$output") == 4 ]]
+    # It is what the file holds, byte for byte.
+    n=$(od -An -tu8 -j 16 -N 8 demo.bin)
+    [[ $(tail -c +25 demo.bin | head -c "$n" | sed 's/ *$//') == "$output" ]]
+}
+
+# bats test_tags=san
+@test "inspect: --summary tells what the model is" {
+    run -0 --separate-stderr colibri-inspect --summary demo.bin f32.bin
+    [[ -z $stderr ]]
+    has "$output" "demo.bin: " "f32.bin: " "experts int8, dense int8" "experts f32, dense f32" "8 a layer, 2 per token" \
+        "4 heads of 32, 2 for keys and values" "vocabulary 2,048" "model.safetensors" "begin 1, end 2" "whole file" "100.0 %"
+    if grep -q $'\033' <<<"$output"; then fail "colour in a pipe"; fi
+}
+
+# bats test_tags=san
+@test "inspect: --experts and --tensors are the header as tables" {
+    run -0 colibri-inspect --experts demo.bin
+    ((${#lines[@]} == 2 + 32 + 3)) # heading, experts, rules between layers
+    [[ $(awk '$1 == 2 && $2 == 5 { print $4 }' <<<"$output") == "$(header '.experts[2].offset[5]')" ]]
+    run -0 colibri-inspect --experts --json demo.bin
+    [[ $(jq -s 'length' <<<"$output") == 32 ]]
+    [[ $(jq -s '.[13].crc32' <<<"$output") == "$(header '.experts[1].crc32[5]')" ]]
+    run -0 colibri-inspect --tensors demo.bin
+    [[ $(awk '$1 == "output" { print $6 }' <<<"$output") == "$(header .tensors.output.offset)" ]]
+    run -0 colibri-inspect --tensors --json demo.bin
+    [[ $(jq -sc '[.[].name]' <<<"$output") == "$(colibri-inspect demo.bin | jq -c '.tensors | keys_unsorted')" ]]
+}
+
+@test "inspect: --verify finds a changed byte wherever it is" {
+    run -0 colibri-inspect --verify demo.bin f32.bin
+    has "$output" "demo.bin: ok" "f32.bin: ok"
+    size=$(stat -Lc %s demo.bin)
+    places=(0 8 12 17 30 4000 $((size - 1)) "$(header .tensors.embed.offset)" "$(header '.experts[3].offset[7]')"
+        "$(($(header '.experts[0].offset[0]') + $(header '.experts[0].size[0]')))"
+        "$(($(header '.tensors["layers.1.q"].scale_offset') + 3))" "$(header '.sections["tokenizer.source"].offset')")
+    for at in "${places[@]}"; do
+        cp -L demo.bin bad.bin
+        flip bad.bin "$at"
+        run_err 3 colibri-inspect --verify bad.bin
+        has "$message" "colibri-inspect: bad.bin: "
+    done
+}
+
+# bats test_tags=san
+@test "inspect: --verify names what is damaged, and lists several" {
+    cp -L demo.bin bad.bin
+    flip bad.bin "$(($(header '.experts[1].offset[3]') + 77))"
+    run_err 3 colibri-inspect --verify bad.bin
+    has "$message" "layer 1 expert 3" "offset $(header '.experts[1].offset[3]')"
+    flip bad.bin "$(header .tensors.output.offset)"
+    run -3 --separate-stderr colibri-inspect --verify bad.bin
+    has "$output" "2 of" "layer 1 expert 3" "tensor 'output'"
+    run -3 --separate-stderr colibri-inspect --verify --json bad.bin
+    [[ $(jq -c '[.ok, (.damaged | length)]' <<<"$output") == '[false,2]' ]]
+    run -0 --separate-stderr colibri-inspect --verify --json demo.bin
+    [[ $(jq -c '[.ok, .damaged, .bytes]' <<<"$output") == "[true,[],$(stat -Lc %s demo.bin)]" ]]
+    run -0 colibri-inspect -q --verify demo.bin
+    [[ -z $output ]]
+}
+
+# bats test_tags=san
+@test "inspect: --diff compares descriptions and values" {
+    run -0 colibri-inspect --diff demo.bin demo.bin
+    has "$output" "hold the same model"
+    run -1 --separate-stderr colibri-inspect --diff f32.bin demo.bin
+    [[ -z $stderr ]]
+    has "$output" "layers.0.experts.gate" "layers.3.o" "SQNR" "f32" "int8"
+    if grep -q '^architecture' <<<"$output"; then fail "the architectures are equal"; fi
+    run -1 colibri-inspect --diff --json f32.bin demo.bin
+    [[ $(jq -c '[.equal, (.architecture | length), (.tensors | length), (.sections | length)]' <<<"$output") == '[false,0,29,0]' ]]
+    # One expert's weights differ: one line, and the place is named.
+    cp -L demo.bin other.bin
+    flip other.bin "$(header '.experts[2].offset[6]')"
+    run -1 colibri-inspect --diff --json demo.bin other.bin
+    [[ $(jq -c '[.tensors[].name]' <<<"$output") == '["layers.2.experts.gate"]' ]]
+    run -1 colibri-inspect --diff demo.bin other.bin
+    has "$output" "expert 6, row 0, column 0"
+    run_err 3 colibri-inspect --diff demo.bin missing.bin
+    has "$message" missing.bin
+}
+
+# bats test_tags=san
+@test "inspect: --against compares with the checkpoint" {
+    run -0 --separate-stderr colibri-inspect --against "$DEMO_SRC" demo.bin
+    [[ -z $stderr ]]
+    has "$output" "5 of 5 source files are unchanged" experts int8 exact
+    int4=$(demo int4)
+    run -0 colibri-inspect --against "$DEMO_SRC" --json "$int4"
+    [[ $(jq -c '[.equal, ([.files[].state] | unique)]' <<<"$output") == '[true,["same"]]' ]]
+    [[ $(jq '[.values[] | select(.stored == "int4") | .sqnr_db][0] > 18' <<<"$output") == true ]]
+    # Another weight, another file, another configuration.
+    cp -r "$DEMO_SRC" src
+    flip src/model.safetensors 5000001
+    run -1 colibri-inspect --against src demo.bin
+    has "$output" "4 of 5" "model.safetensors" "other bytes"
+    rm src/generation_config.json
+    run -1 colibri-inspect --against src demo.bin
+    has "$output" "generation_config.json" "not there"
+    jq '.rms_norm_eps = 0.001' "$DEMO_SRC/config.json" >src/config.json
+    run -1 colibri-inspect --against src demo.bin
+    has "$output" "config.json" "other size" "norm_eps"
+    rm src/model.safetensors
+    run_err 3 colibri-inspect --against src demo.bin
+}
+
+@test "inspect: --against finds weights that are not the checkpoint's" {
+    # The checksum of the block is made right again: only the comparison of values can find it.
+    command -v python3 >/dev/null || skip "no python3"
+    cp -L demo.bin bad.bin
+    python3 - <<'EOF'
+import json, re, struct, zlib
+f = open("bad.bin", "r+b")
+data = bytearray(f.read())
+n = struct.unpack_from("<Q", data, 16)[0]
+h = json.loads(data[24:24 + n])
+x = h["experts"][0]
+at, size, old = x["offset"][4], x["size"][4], x["crc32"][4]
+data[at + 9] ^= 0x40
+new = zlib.crc32(data[at:at + size])
+text = data[24:24 + n].replace(b"%10d" % old, b"%10d" % new, 1)
+data[24:24 + n] = text
+struct.pack_into("<I", data, 12, zlib.crc32(text))
+f.seek(0)
+f.write(data)
+EOF
+    run -0 colibri-inspect -q --verify bad.bin
+    run -1 colibri-inspect --against "$DEMO_SRC" bad.bin
+    has "$output" "not a rounding: layers.0.experts.gate, expert 4"
+}
+
+@test "inspect: --plan adds up and refuses what does not fit" {
+    run -0 colibri-inspect --plan --json --ctx 1024 --batch 3 demo.bin
+    [[ $(jq '.total == .weights + .kv_cache + .activations + .host_buffers' <<<"$output") == true ]]
+    [[ $(jq -c '[.context, .batch, .fits]' <<<"$output") == '[1024,3,true]' ]]
+    one=$(colibri-inspect --plan --json --ctx 1024 demo.bin | jq .kv_cache)
+    [[ $(jq ".kv_cache == 3 * $one" <<<"$output") == true ]]
+    run -0 colibri-inspect --plan demo.bin
+    has "$output" "1 sequence of 1024 tokens" "KV cache" total
+    run -4 --separate-stderr colibri-inspect --plan --memory 100K demo.bin
+    has "$stderr" "colibri-inspect: " bytes
+}
+
+# bats test_tags=san
+@test "inspect: files that are something else are named as such" {
+    : >empty
+    run_err 3 colibri-inspect empty
+    has "$message" "empty"
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n' >pointer.bin
+    run_err 3 colibri-inspect pointer.bin
+    has "$message" "pointer.bin" "git lfs pull"
+    printf '<!DOCTYPE html><html>' >page.bin
+    run_err 3 colibri-inspect page.bin
+    has "$message" "web page"
+    run_err 3 colibri-inspect "$DEMO_SRC/model.safetensors"
+    has "$message" "safetensors" "colibri-convert"
+    printf 'GGUF\3\0\0\0' >x.gguf
+    run_err 3 colibri-inspect x.gguf
+    has "$message" GGUF
+    run_err 3 colibri-inspect missing.bin
+    has "$message" "missing.bin"
+    mkdir folder
+    run_err 3 colibri-inspect folder
+    has "$message" folder
+}
+
+# bats test_tags=san
+@test "inspect: a file that is cut short anywhere is refused" {
+    size=$(stat -Lc %s demo.bin)
+    for n in 5 23 24 4096 20000 $((size - 1)) $((size - 64)) $((size / 2)); do
+        head -c "$n" demo.bin >cut.bin
+        run_err 3 colibri-inspect cut.bin
+        has "$message" "cut.bin: "
+    done
+    { cat demo.bin; echo; } >long.bin
+    run_err 3 colibri-inspect long.bin
+    has "$message" "last block"
+}
+
+@test "inspect: a bad file does not stop the next one, and decides the status" {
+    echo nonsense >bad.bin
+    run -3 --separate-stderr colibri-inspect bad.bin demo.bin missing.bin f32.bin
+    [[ $(jq -s length <<<"$output") == 2 ]]
+    ((${#stderr_lines[@]} == 2))
+    has "$stderr" "bad.bin: " "missing.bin"
+}
+
+@test "inspect: what makes no sense is a usage error" {
+    run_err 2 colibri-inspect --summary --verify demo.bin
+    run_err 2 colibri-inspect --diff demo.bin
+    has "$message" "two files"
+    run_err 2 colibri-inspect --summary --json demo.bin
+    run_err 2 colibri-inspect --ctx 10 demo.bin
+    run_err 2 colibri-inspect --plan --ctx 0 demo.bin
+    run_err 2 colibri-inspect --plan --memory 5Q demo.bin
+}
+
+@test "inspect: output that cannot be written is an error" {
+    [[ -e /dev/full ]] || skip "no /dev/full"
+    for option in -q --summary --experts --tensors --plan; do
+        run -4 --separate-stderr bash -c "colibri-inspect $option demo.bin >/dev/full"
+        has "$stderr" "standard output"
+    done
+    run -1 --separate-stderr bash -c 'colibri-inspect demo.bin >&-'
+    run -0 bash -c 'colibri-inspect --experts demo.bin | head -n 1'
+}
+
+@test "inspect: the manual of the format is right about this file" {
+    for key in $(colibri-inspect demo.bin | jq -r '[.. | objects | keys_unsorted[]] | unique[]' | grep -v '^layers\.'); do
+        grep -q -- "$key" "$REPO/man/colibri.bin.5" || fail "'$key' is not in man/colibri.bin.5"
+    done
+    command -v python3 >/dev/null || skip "no python3"
+    # The reader in the page gives the weight that the checkpoint has.
+    sed -n '/^import json/,/^\.Ed/p' "$REPO/man/colibri.bin.5" | sed '$d; s/\\e/\\/g' >reader.py
+    run -0 python3 reader.py demo.bin
+    want=$(python3 - "$DEMO_SRC/model.safetensors" <<'EOF'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack_from("<Q", data)[0]
+t = json.loads(data[8:8 + n])["model.layers.0.block_sparse_moe.experts.1.w2.weight"]
+at = 8 + n + t["data_offsets"][0] + 2 * (19 * t["shape"][1] + 37)
+print(struct.unpack("<f", b"\0\0" + data[at:at + 2])[0])
+EOF
+    )
+    awk -v got="$output" -v want="$want" 'BEGIN { d = got - want; exit !(d * d < 0.003 * 0.003 && got != 0) }' ||
+        fail "$output is not $want"
+}
