@@ -133,6 +133,17 @@ $(BUILD)/test/%: $(BUILD)/test/%.c.o $(CLI) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# Levels that this machine may lack are checked in emulation (SIMDe, test/kernel/emulated.h).
+SIMDE    := $(wildcard /usr/include/simde/x86/avx512.h)
+EMULATED := $(if $(SIMDE),$(patsubst %,$(BUILD)/emulated/%.o,\
+                          $(filter kernels/avx512/% %_avxvnni.c,$(LIB_SRC))))
+$(BUILD)/emulated/%.c.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$< in emulation)
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -O1 -Wno-psabi -mavx2 -mfma -mf16c \
+	    -include test/kernel/emulated.h -MMD -MP -c -o $@ $<
+$(filter $(BUILD)/test/kernel/%,$(UNITS)): $(EMULATED)
+
 units: $(UNITS)
 tools: $(TOOLS)
 
@@ -207,5 +218,5 @@ help:                                    ## print this
 .PHONY: all lib programs examples units tools setup demo test test-full check-unit check-san \
         check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
--include $(patsubst %.o,%.d,$(filter %.c.o,$(LIB_OBJ) $(call obj,$(CLI_SRC) $(wildcard cmd/*/*.c \
-          examples/*.c test/unit/*.c test/kernel/*.c test/tool/*.c))))
+-include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \
+          $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c test/tool/*.c))))

@@ -1,8 +1,9 @@
 /* dot.h - integer products for AVX2: 8 rows by 4 inputs at a time.
  *
- * maddubs multiplies unsigned by signed bytes and saturates sums of pairs to 16 bits. With |w| as the
- * unsigned operand and a carrying the sign of w a pair is at most 2 * 127 * 127 = 32258: exact, because
- * neither weights nor activations are ever -128. kernels/avx512 has the same words for VNNI. */
+ * maddubs multiplies unsigned by signed bytes and saturates sums of pairs to 16 bits. With |w|
+ * as the unsigned operand and a carrying the sign of w a pair is at most 2 * 127 * 127 =
+ * 32258: exact, because neither weights nor activations are ever -128. kernels/avx512 has the
+ * same words for VNNI. */
 #ifndef CLB_KERNELS_AVX2_DOT_H
 #define CLB_KERNELS_AVX2_DOT_H
 
@@ -84,16 +85,6 @@ VEC_FN void book_weights(struct weights *low, struct weights *high, const struct
     low->value = _mm256_shuffle_epi8(b->value, l);
     high->magnitude = _mm256_shuffle_epi8(b->magnitude, h);
     high->value = _mm256_shuffle_epi8(b->value, h);
-}
-
-/* 2^(e-128) for 8 codes; e below 2 gives subnormal numbers: (e+1) 2^-128, larger than (e-1) << 23. */
-VEC_FN vf vf_from_e8m0(const uint8_t *p)
-{
-    vi e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
-    vi one = _mm256_set1_epi32(1);
-    vi normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
-    vi tiny = _mm256_slli_epi32(_mm256_add_epi32(e, one), 21);
-    return _mm256_castsi256_ps(_mm256_max_epi32(normal, tiny));
 }
 
 #endif

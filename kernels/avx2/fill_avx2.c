@@ -9,8 +9,3 @@ void clb_kernels_fill_avx2(struct clb_kernels *k)
     clb_fill_matmul_int_avx2(k);
     clb_fill_attn_avx2(k);
 }
-
-void clb_kernels_fill_avxvnni(struct clb_kernels *k)
-{
-    (void)k;
-}

@@ -132,6 +132,16 @@ VEC_FN vf vf_from_i8(const int8_t *p)
     __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)p);
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
 }
+/* 2^(e-128) for 8 codes; e below 2 gives subnormal numbers: (e+1) 2^-128, larger than (e-1) <<
+ * 23. */
+VEC_FN vf vf_from_e8m0(const uint8_t *p)
+{
+    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    __m256i one = _mm256_set1_epi32(1);
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
+    __m256i tiny = _mm256_slli_epi32(_mm256_add_epi32(e, one), 21);
+    return _mm256_castsi256_ps(_mm256_max_epi32(normal, tiny));
+}
 /* One vector of a step of a tile: 64-byte aligned; an f32 a lane. */
 VEC_FN void vf_from_f32_step(vf out[1], const uint8_t *p)
 {
@@ -146,8 +156,8 @@ VEC_FN void vf_from_bf16_pairs(vf out[2], const uint8_t *p)
 }
 VEC_FN void vf_from_f16_pairs(vf out[2], const uint8_t *p)
 {
-    const __m256i split = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,
-                                           0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    const __m256i split = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0,
+                                           1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
     __m256i x = _mm256_load_si256((const __m256i *)(const void *)p);
     x = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(x, split), 0xd8);
     out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(x));

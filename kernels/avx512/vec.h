@@ -1,5 +1,5 @@
-/* vec.h - the vector words of kernels/wide for AVX-512: 16 lanes of f32 (kernels/avx2/vec.h says what
- * each means). */
+/* vec.h - the vector words of kernels/wide for AVX-512: 16 lanes of f32 (kernels/avx2/vec.h
+ * says what each means). */
 #ifndef CLB_KERNELS_AVX512_VEC_H
 #define CLB_KERNELS_AVX512_VEC_H
 
@@ -127,6 +127,14 @@ VEC_FN vf vf_from_i8(const int8_t *p)
     __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x));
 }
+VEC_FN vf vf_from_e8m0(const uint8_t *p)
+{
+    __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m512i one = _mm512_set1_epi32(1);
+    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
+    __m512i tiny = _mm512_slli_epi32(_mm512_add_epi32(e, one), 21);
+    return _mm512_castsi512_ps(_mm512_max_epi32(normal, tiny));
+}
 VEC_FN void vf_from_f32_step(vf out[1], const uint8_t *p)
 {
     out[0] = _mm512_load_ps((const void *)p);
@@ -145,7 +153,8 @@ VEC_FN void vf_from_f16_pairs(vf out[2], const uint8_t *p)
 }
 VEC_FN void vf_split_pairs(vf *even, vf *odd, const float *p)
 {
-    const __m512i index = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i index =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 16);
     *even = _mm512_permutex2var_ps(a, index, b);
     *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(index, _mm512_set1_epi32(1)), b);

@@ -73,7 +73,8 @@ static void attn_tile_int8(const struct clb_attn_tile *a)
         attend(a, CLB_KV_INT8, i);
 }
 
-static void attn_fold(float *m, float *l, float *o, float m_b, float l_b, const float *o_b, uint32_t n)
+static void attn_fold(float *m, float *l, float *o, float m_b, float l_b, const float *o_b,
+                      uint32_t n)
 {
     float max = m_b > *m ? m_b : *m;
     float a = *m == -INFINITY ? 0.0f : clb_expf(*m - max); /* -inf - -inf would be NaN */

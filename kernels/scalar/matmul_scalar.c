@@ -1,5 +1,5 @@
-/* matmul_scalar.c - y = W x over whole tiles, by definition. The 16 rows of a tile are lanes: step by
- * step, the next inputs of every row. */
+/* matmul_scalar.c - y = W x over whole tiles, by definition. The 16 rows of a tile are lanes: step
+ * by step, the next inputs of every row. */
 #include <math.h>
 #include <string.h>
 
@@ -81,7 +81,8 @@ static void matmul_int8(const struct clb_matmul *m)
 }
 
 /* One group of 32 inputs: byte j of step s holds input 4 s + j (low) and 16 + 4 s + j (high). */
-static void dot_4bit(int32_t dot[static CLB_TILE], const uint8_t *w, const int8_t *book, const int8_t *a)
+static void dot_4bit(int32_t dot[static CLB_TILE], const uint8_t *w, const int8_t *book,
+                     const int8_t *a)
 {
     for (int q = 0; q < CLB_GROUP / 2; q += 4, w += 4 * CLB_TILE)
         for (int r = 0; r < CLB_TILE; r++)

@@ -74,7 +74,8 @@ static void rms_norm(float *y, const float *x, const float *w, uint32_t n, float
         y[i] = w ? (x[i] * r) * w[i] : x[i] * r;
 }
 
-static void layer_norm(float *y, const float *x, const float *w, const float *b, uint32_t n, float eps)
+static void layer_norm(float *y, const float *x, const float *w, const float *b, uint32_t n,
+                       float eps)
 {
     float mean = sum(x, n) / (float)n;
     float r = 1.0f / sqrtf(sum_squares(x, mean, n) / (float)n + eps);

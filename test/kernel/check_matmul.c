@@ -22,8 +22,10 @@ static uint16_t rnd_half(enum clb_dtype t, bool extreme)
     uint16_t h = (uint16_t)rnd();
 
     if (t == CLB_F16)
-        return (uint16_t)(extreme ? (h & 0x7c00) == 0x7c00 ? h ^ 0x4000 : h : clb_f32_to_f16(rnd_unit()));
-    return (uint16_t)(extreme ? (h & 0x7f80) == 0x7f80 ? h ^ 0x4000 : h : clb_f32_to_bf16(rnd_unit()));
+        return (uint16_t)(extreme ? (h & 0x7c00) == 0x7c00 ? h ^ 0x4000 : h
+                                  : clb_f32_to_f16(rnd_unit()));
+    return (uint16_t)(extreme ? (h & 0x7f80) == 0x7f80 ? h ^ 0x4000 : h
+                              : clb_f32_to_bf16(rnd_unit()));
 }
 
 /* Bytes of the steps, all legal for the type. */
@@ -93,10 +95,15 @@ static void problem_new(struct problem *p, enum clb_dtype t, uint32_t n_tile, ui
     for (int i = 0; i < 16 && extreme; i++) /* a book of the extremes */
         book[i] = (int8_t)(rnd() & 1 ? 127 : -127);
     fill_rows(p, n_row, v, rnd_below(3));
-    p->m = (struct clb_matmul){ .tiles = p->tiles, .tile_bytes = tile_bytes, .n_tile = n_tile,
-                                .cols = p->cols, .row_scale = p->row_scale,
-                                .book = t == CLB_MXFP4 ? clb_book_mxfp4 : book, .x = p->x,
-                                .n_row = n_row, .next = rnd() & 1 ? p->tiles : NULL,
+    p->m = (struct clb_matmul){ .tiles = p->tiles,
+                                .tile_bytes = tile_bytes,
+                                .n_tile = n_tile,
+                                .cols = p->cols,
+                                .row_scale = p->row_scale,
+                                .book = t == CLB_MXFP4 ? clb_book_mxfp4 : book,
+                                .x = p->x,
+                                .n_row = n_row,
+                                .next = rnd() & 1 ? p->tiles : NULL,
                                 .next_bytes = tile_bytes };
 }
 
@@ -118,8 +125,8 @@ static bool same_bits(struct problem *p, const struct clb_kernels *k)
     ref.matmul[p->dtype](&p->m);
     p->m.y = y.got;
     k->matmul[p->dtype](&p->m);
-    snprintf(what, sizeof what, "%s, %u tiles, %u inputs, %u rows, ldy %zu", clb_dtype_name(p->dtype),
-             p->m.n_tile, p->cols, p->m.n_row, p->m.ldy);
+    snprintf(what, sizeof what, "%s, %u tiles, %u inputs, %u rows, ldy %zu",
+             clb_dtype_name(p->dtype), p->m.n_tile, p->cols, p->m.n_row, p->m.ldy);
     bool ok = pair_equal(&y, what);
     pair_free(&y);
     return ok;
@@ -127,7 +134,9 @@ static bool same_bits(struct problem *p, const struct clb_kernels *k)
 
 static bool check_type(enum clb_dtype t, const struct clb_kernels *k)
 {
-    static const uint32_t cols[] = { 32, 64, 96, 160, 224, 352, 1, 2, 3, 7, 17, 33, 100, 255, 2048 };
+    static const uint32_t cols[] = {
+        32, 64, 96, 160, 224, 352, 1, 2, 3, 7, 17, 33, 100, 255, 2048
+    };
     bool ok = true;
 
     for (size_t c = 0; c < sizeof cols / sizeof *cols && ok; c++)
@@ -147,8 +156,12 @@ static void the_definition_multiplies(void)
     for (int t = 0; t < CLB_DTYPE_COUNT; t++) {
         struct problem p;
         problem_new(&p, (enum clb_dtype)t, 2, 96, 1, PLAIN, false);
-        struct clb_matrix w = { .dtype = (enum clb_dtype)t, .rows = 32, .cols = 96, .tiles = p.tiles,
-                                .row_scale = p.row_scale, .book = p.m.book };
+        struct clb_matrix w = { .dtype = (enum clb_dtype)t,
+                                .rows = 32,
+                                .cols = 96,
+                                .tiles = p.tiles,
+                                .row_scale = p.row_scale,
+                                .book = p.m.book };
         const struct clb_group_info *info = (const void *)((const char *)p.x[0] + 96);
         float y[32];
 
@@ -165,7 +178,8 @@ static void the_definition_multiplies(void)
                 size += fabs(clb_matrix_at(&w, r, c) * x);
             }
             if (!(fabs(sum - y[r]) <= 100 * 0x1p-24 * size)) {
-                printf("# %s: row %u is %g, not %g\n", clb_dtype_name((enum clb_dtype)t), r, y[r], sum);
+                printf("# %s: row %u is %g, not %g\n", clb_dtype_name((enum clb_dtype)t), r, y[r],
+                       sum);
                 test_bad = 1;
                 break;
             }
@@ -176,7 +190,8 @@ static void the_definition_multiplies(void)
 
 /* -- timing -------------------------------------------------------------------------------- */
 
-/* 2048 x 2048 matrices one after the other, so that weights come from memory; or one, again and again. */
+/* 2048 x 2048 matrices one after the other, so that weights come from memory; or one, again
+ * and again. */
 struct timed {
     struct problem *p;
     const struct clb_kernels *k;

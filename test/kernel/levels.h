@@ -47,7 +47,7 @@ enum values { PLAIN, MIXED, TINY, HUGE_VALUES, ZEROS, SPECIAL, VALUES_COUNT };
 
 static inline float rnd_special(void)
 {
-    static const float special[] = { 0.0f,    -0.0f,    INFINITY, -INFINITY, NAN,   0x1p-149f,
+    static const float special[] = { 0.0f,    -0.0f,   INFINITY, -INFINITY, NAN,   0x1p-149f,
                                      -1e-40f, 3.4e38f, -3.4e38f, 0x1p-126f, 88.7f, -87.3f };
     return special[rnd_below(sizeof special / sizeof *special)];
 }
@@ -56,7 +56,9 @@ static inline float rnd_value(enum values v)
 {
     switch (v) {
     case MIXED: /* magnitudes from 2^-20 to 2^11 and a few zeros */
-        return rnd_below(16) ? ldexpf(rnd_unit(), (int)rnd_below(32) - 20) : rnd() & 1 ? 0.0f : -0.0f;
+        return rnd_below(16) ? ldexpf(rnd_unit(), (int)rnd_below(32) - 20)
+               : rnd() & 1   ? 0.0f
+                             : -0.0f;
     case TINY:
         return rnd_unit() * 0x1p-125f;
     case HUGE_VALUES:
@@ -85,6 +87,7 @@ void clb_emulated_fill_avx512(struct clb_kernels *k) __attribute__((weak));
 struct level {
     char name[32];
     struct clb_kernels k;
+    bool only_matmul; /* all other slots are the scalar ones */
 };
 static struct level levels[8];
 static int n_level;
@@ -100,8 +103,9 @@ static inline void add_level(const char *only, const char *name, enum clb_isa is
         return;
     snprintf(l->name, sizeof l->name, "%s", name);
     clb_kernels_for(&l->k, emulated ? CLB_ISA_SCALAR : isa);
-    if (emulated) /* slots that the emulated fill leaves stay scalar and are not worth a second check */
+    if (emulated)
         emulated(&l->k);
+    l->only_matmul = l->k.add == ref.add;
     n_level++;
 }
 
@@ -173,7 +177,8 @@ static inline bool pair_equal(const struct pair *p, const char *what)
     for (size_t i = 0; i < p->n + 2 * GUARD; i++) {
         float w = p->want[i - GUARD], g = p->got[i - GUARD];
         if (memcmp(&w, &g, sizeof w) && !(w != w && g != g)) {
-            printf("# %s: element %td of %zu is %a, not %a\n", what, (ptrdiff_t)i - GUARD, p->n, g, w);
+            printf("# %s: element %td of %zu is %a, not %a\n", what, (ptrdiff_t)i - GUARD, p->n, g,
+                   w);
             return false;
         }
     }

@@ -15,7 +15,8 @@ static double ulp_of(double want)
 }
 
 /* Worst error in ulp over the floats of [from, to] (same sign), every `step`-th bit pattern. */
-static double worst_in(float (*f)(float), double (*ref)(double), float from, float to, uint32_t step)
+static double worst_in(float (*f)(float), double (*ref)(double), float from, float to,
+                       uint32_t step)
 {
     double worst = 0;
     for (uint32_t b = clb_f32_bits(from); b <= clb_f32_bits(to); b += step) {
@@ -71,7 +72,8 @@ static void f32_functions_are_close_to_libm(void)
     CHECK(worst_silu <= 3);
 }
 
-/* The negative tail of gelu is a difference of nearly equal numbers: the error is bounded by |x|. */
+/* The negative tail of gelu is a difference of nearly equal numbers: the error is bounded by
+ * |x|. */
 static void gelu_is_close(void)
 {
     double worst = 0, worst_tanh = 0;

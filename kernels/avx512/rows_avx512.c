@@ -1,0 +1,16 @@
+/* rows_avx512.c - operations on one row of activations. */
+#include <math.h>
+
+#include "kernels/avx512/avx512.h"
+#include "kernels/avx512/vec.h"
+#include "lib/base/fmath.h"
+#include "lib/base/half.h"
+#include "lib/format/arch.h"
+
+#include "kernels/wide/math.inc"
+#include "kernels/wide/rows.inc"
+
+void clb_fill_rows_avx512(struct clb_kernels *k)
+{
+    fill_rows(k);
+}
