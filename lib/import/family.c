@@ -217,7 +217,10 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a, float
     clb_settings_check_rest(config, o->ignore, o->n_ignore, problems);
     if (!clb_problems_none(problems, config->file, err))
         return false;
-    return clb_arch_check(a, err) || clb_fail_in(err, "%s", config->file);
+    if (clb_arch_check(a, err))
+        return true;
+    clb_fail_in(err, "%s", config->file);
+    return clb_err_place(err, config->file, NULL, CLB_NO_OFFSET);
 }
 
 /* -- tensor names ---------------------------------------------------------------------------- */

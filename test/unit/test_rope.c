@@ -1,0 +1,173 @@
+/* Inverse frequencies against values that numpy computed in float32 with the formulas of the
+ * reference. */
+#include <math.h>
+
+#include "lib/import/rope.h"
+#include "test/check.h"
+
+static struct clb_arch arch;
+static float inv_freq[CLB_MAX_ROPE / 2];
+static struct clb_problems problems;
+static struct clb_err err;
+
+static bool read_rope(const char *json, uint32_t dim, uint32_t max_positions)
+{
+    struct clb_settings config = { 0 };
+    struct clb_rope_source from = { &config, 1e4, NULL, 0 };
+
+    clb_problems_free(&problems);
+    arch = (struct clb_arch){ .head_dim = dim, .max_positions = max_positions };
+    bool ok = clb_settings_read(&config, json, strlen(json), "config.json", &err) &&
+              clb_rope_read(&from, &arch, inv_freq, &problems, &err) &&
+              clb_problems_none(&problems, "config.json", &err);
+    clb_settings_free(&config);
+    clb_problems_free(&problems);
+    return ok;
+}
+
+static void expect(const float *want, uint32_t n, double scale)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!(fabsf(inv_freq[i] / want[i] - 1) < 4e-7f))
+            CHECK_EQ(i, -1);
+    CHECK(fabs((double)(arch.rope_scale > 0 ? arch.rope_scale : 1) / scale - 1) < 1e-6);
+    CHECK_EQ(arch.rope_dim, 2 * n);
+}
+
+static void plain_and_linear(void)
+{
+    static const float plain[] = { 1,
+                                   0.316227764f,
+                                   0.100000001f,
+                                   0.0316227786f,
+                                   0.00999999978f,
+                                   0.00316227786f,
+                                   0.00100000005f,
+                                   0.000316227786f };
+    static const float linear[] = { 0.333333343f,    0.0646409169f,   0.0125353439f,
+                                    0.00243088836f,  0.000471404492f, 9.14160628e-05f,
+                                    1.77276524e-05f, 3.43779516e-06f };
+
+    CHECK(read_rope("{\"rope_theta\":10000.0,\"rope_scaling\":null}", 16, 4096));
+    expect(plain, 8, 1);
+    CHECK(read_rope("{}", 16, 4096)); /* the family's default */
+    expect(plain, 8, 1);
+    CHECK(read_rope("{\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1e4}}", 16,
+                    4096));
+    expect(plain, 8, 1);
+    CHECK(read_rope("{\"rope_theta\":500000,\"rope_scaling\":{\"type\":\"linear\",\"factor\":3.0}}",
+                    16, 4096));
+    expect(linear, 8, 1);
+}
+
+static void yarn(void)
+{
+    static const float simple[] = { 1,
+                                    0.111142464f,
+                                    0.00790569466f,
+                                    0.00140585331f,
+                                    0.000250000012f,
+                                    4.44569851e-05f,
+                                    7.90569356e-06f,
+                                    1.40585337e-06f };
+    static const float mscale[] = { 1,
+                                    0.316227764f,
+                                    0.100000001f,
+                                    0.0239147246f,
+                                    0.00512499968f,
+                                    0.000849862176f,
+                                    2.49999994e-05f,
+                                    7.90569447e-06f };
+    static const float whole[] = { 1,
+                                   0.225418001f,
+                                   0.0508132726f,
+                                   0.00679495931f,
+                                   0.000456483918f,
+                                   1.8188337e-05f,
+                                   4.09997847e-06f,
+                                   9.24208962e-07f };
+    static const float given[] = { 1,
+                                   0.197642356f,
+                                   0.0250000004f,
+                                   0.00790569466f,
+                                   0.00249999994f,
+                                   0.000790569466f,
+                                   0.000250000012f,
+                                   7.90569466e-05f };
+
+    CHECK(read_rope("{\"rope_theta\":1e6,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
+                    "\"original_max_position_embeddings\":64}}",
+                    16, 256));
+    expect(simple, 8, 1.13862944);
+    CHECK(read_rope("{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"mscale\":1.0,\"mscale_"
+                    "all_dim\":0.707,"
+                    "\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_embeddings\":4096}}",
+                    16, 163840));
+    expect(mscale, 8, 1.0857264);
+    CHECK(read_rope("{\"rope_parameters\":{\"rope_theta\":150000,\"rope_type\":\"yarn\",\"factor\":"
+                    "32,\"truncate\":false,"
+                    "\"original_max_position_embeddings\":4096}}",
+                    16, 131072));
+    expect(whole, 8, 1.34657359);
+    CHECK(read_rope("{\"original_max_position_embeddings\":64,\"rope_scaling\":{\"rope_type\":"
+                    "\"yarn\",\"factor\":null,"
+                    "\"attention_factor\":1.25,\"beta_fast\":8,\"beta_slow\":2}}",
+                    16, 256));
+    expect(given, 8, 1.25);
+}
+
+static void llama3(void)
+{
+    static const float want[] = { 1,
+                                  0.440366626f,
+                                  0.193922758f,
+                                  0.0853971019f,
+                                  0.0376060307f,
+                                  0.0165604409f,
+                                  0.00729266508f,
+                                  0.00321144611f,
+                                  0.000524846022f,
+                                  7.78465546e-05f,
+                                  3.42810235e-05f,
+                                  1.50962178e-05f,
+                                  6.64786967e-06f,
+                                  2.92749974e-06f,
+                                  1.28917316e-06f,
+                                  5.6770881e-07f };
+
+    CHECK(read_rope("{\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":"
+                    "8,\"low_freq_factor\":1,"
+                    "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}",
+                    32, 131072));
+    expect(want, 16, 1);
+}
+
+static void refuses_what_it_does_not_know(void)
+{
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"hyper\"}}", 16, 64));
+    CHECK_HAS(err.text, "'hyper'");
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}}", 16, 64));
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"beta_fast\":32}}",
+                     16, 64));
+    CHECK_HAS(err.text, "'rope_scaling.beta_fast' is 32"); /* means something, but not here */
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"linear\"}}", 16, 64));
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0}}", 16, 64));
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":3}}", 16, 64));
+    CHECK(!read_rope("{\"rope_scaling\":[1]}", 16, 64));
+    CHECK(!read_rope("{\"rope_theta\":-1}", 16, 64));
+    CHECK(!read_rope("{}", 1024, 64));
+    CHECK_EQ(err.code, CLB_UNSUPPORTED);
+    CHECK(
+        !read_rope("{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+                   "\"high_freq_factor\":4}}",
+                   16, 64));
+}
+
+int main(void)
+{
+    TEST(plain_and_linear);
+    TEST(yarn);
+    TEST(llama3);
+    TEST(refuses_what_it_does_not_know);
+    return test_result();
+}
