@@ -62,6 +62,7 @@ struct clb_cpu_linear {
 struct clb_cpu_list {
     struct clb_cpu_linear *l;
     uint32_t n, n_piece;
+    uint64_t cost; /* see clb_cpu_run */
     atomic_uint next;
 };
 
@@ -132,6 +133,10 @@ uint64_t clb_cpu_acts_bytes(const struct clb_backend *be, const struct clb_arch 
 bool clb_cpu_acts_new(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
                       const struct clb_acts_shape *s, struct clb_err *err);
 void clb_cpu_acts_free(struct clb_backend *be, struct clb_acts *x);
+
+/* Runs a stage on all threads, or on the caller alone when the stage is too short to share. Cost is
+ * counted in bytes of weights read for one row and multiplied, times 5 (see tile_cost). */
+void clb_cpu_run(const struct clb_backend *be, uint64_t cost, clb_pool_fn *fn, void *arg);
 
 /* cpu_rows.c: steps on single rows */
 /* norm[i] = the norm of `in`, padded with zeros; as a record too when `quantised`. */

@@ -217,6 +217,19 @@ static void shared_items(void *arg, unsigned thread, unsigned n_thread)
     }
 }
 
+/* A query and a key, as clb_cpu_run counts: 4 per multiply-accumulate. */
+static uint64_t cost(const struct job *j)
+{
+    const struct clb_arch *a = j->x->a;
+    uint64_t pairs = 0;
+
+    for (uint32_t i = 0; i < j->n_item; i += j->per_group) {
+        struct item it = item_at(j, i);
+        pairs += (it.last - it.first + 1ull) * CLB_KV_BLOCK * it.rows.n;
+    }
+    return pairs * a->n_head * (a->head_dim + a->value_dim) * 4;
+}
+
 static bool few_items(struct job *j)
 {
     unsigned n_thread = j->x->n_thread;
@@ -247,6 +260,6 @@ bool clb_cpu_attn_mix(struct clb_backend *be, struct clb_acts *x, const struct c
     j.per_group = a->n_kv_head * ((share + j.heads - 1) / j.heads);
     j.n_item = x->n_group * j.per_group;
     atomic_init(&j.next, 0);
-    clb_pool_run(be->pool, few_items(&j) ? shared_items : whole_items, &j);
+    clb_cpu_run(be, cost(&j), few_items(&j) ? shared_items : whole_items, &j);
     return true;
 }

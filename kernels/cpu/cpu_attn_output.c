@@ -47,6 +47,6 @@ bool clb_cpu_attn_output(struct clb_backend *be, struct clb_acts *x, const struc
         .ldy = x->ld_hidden,
     };
     clb_cpu_list_plan(be, &j.o);
-    clb_pool_run(be->pool, output, &j);
+    clb_cpu_run(be, j.o.cost, output, &j);
     return true;
 }

@@ -72,6 +72,6 @@ bool clb_cpu_attn_project(struct clb_backend *be, struct clb_acts *x, const stru
         };
     }
     clb_cpu_list_plan(be, &j.qkv);
-    clb_pool_run(be->pool, project, &j);
+    clb_cpu_run(be, j.qkv.cost, project, &j);
     return true;
 }

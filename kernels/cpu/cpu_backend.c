@@ -6,6 +6,18 @@
 
 #include "lib/base/mem.h"
 
+/* 40 us of one core. Threads need a few to meet when the machine is idle, and much longer when it
+ * is busy with other work. */
+enum { SHORT = 2000000 };
+
+void clb_cpu_run(const struct clb_backend *be, uint64_t cost, clb_pool_fn *fn, void *arg)
+{
+    if (cost < SHORT)
+        clb_pool_run_alone(be->pool, fn, arg);
+    else
+        clb_pool_run(be->pool, fn, arg);
+}
+
 static bool choose_level(const char *name, enum clb_isa *isa, struct clb_err *err)
 {
     const char *why;

@@ -86,7 +86,9 @@ static void embed(void *arg, unsigned thread, unsigned n_thread)
 
 bool clb_cpu_embed(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
 {
+    uint64_t cost = x->p->n_row * (x->a->hidden_size * 4ull + x->a->rope_dim * 1500ull);
+
+    clb_cpu_run(be, cost, embed, &(struct job){ .be = be, .x = x });
     (void)err;
-    clb_pool_run(be->pool, embed, &(struct job){ .be = be, .x = x });
     return true;
 }

@@ -49,11 +49,10 @@ static void cut(struct clb_cpu_linear *l, uint64_t target, uint32_t first)
 
 void clb_cpu_list_plan(const struct clb_backend *be, struct clb_cpu_list *list)
 {
-    uint64_t total = 0;
-
+    list->cost = 0;
     for (uint32_t i = 0; i < list->n; i++)
-        total += tile_cost(&list->l[i], list->l[i].n_row) * tiles_of(&list->l[i].w);
-    uint64_t target = total / (clb_pool_threads(be->pool) * PIECES_PER_THREAD);
+        list->cost += tile_cost(&list->l[i], list->l[i].n_row) * tiles_of(&list->l[i].w);
+    uint64_t target = list->cost / (clb_pool_threads(be->pool) * PIECES_PER_THREAD);
     if (target < MIN_COST)
         target = MIN_COST;
     list->n_piece = 0;

@@ -53,6 +53,6 @@ bool clb_cpu_logits(struct clb_backend *be, struct clb_acts *x, float *out, stru
         .ldy = x->a->vocab_size,
     };
     clb_cpu_list_plan(be, &j.list);
-    clb_pool_run(be->pool, logits, &j);
+    clb_cpu_run(be, j.list.cost, logits, &j);
     return true;
 }

@@ -108,6 +108,6 @@ bool clb_cpu_mlp(struct clb_backend *be, struct clb_acts *x, const struct clb_la
     (void)err;
     clb_cpu_mlp_set(x, &j.mlp, 0, l->dense, &from, x->p->n_row, 0, x->branch);
     clb_cpu_mlp_plan(be, &j.mlp);
-    clb_pool_run(be->pool, run, &j);
+    clb_cpu_run(be, j.mlp.in.cost + j.mlp.out.cost, run, &j);
     return true;
 }

@@ -45,6 +45,6 @@ bool clb_cpu_moe_experts(struct clb_backend *be, struct clb_acts *x, const struc
         if (block[i])
             add_expert(&j, l, x->routes.active[i], block[i]);
     clb_cpu_mlp_plan(be, &j.mlp);
-    clb_pool_run(be->pool, run, &j);
+    clb_cpu_run(be, j.mlp.in.cost + j.mlp.out.cost, run, &j);
     return true;
 }

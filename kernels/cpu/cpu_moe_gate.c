@@ -113,6 +113,6 @@ bool clb_cpu_moe_gate(struct clb_backend *be, struct clb_acts *x, const struct c
         .weight = x->weight,
     };
     clb_cpu_list_plan(be, &j.router);
-    clb_pool_run(be->pool, gate, &j);
+    clb_cpu_run(be, j.router.cost, gate, &j);
     return true;
 }

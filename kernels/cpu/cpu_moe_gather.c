@@ -72,6 +72,7 @@ bool clb_cpu_moe_gather(struct clb_backend *be, struct clb_acts *x, const struct
         clb_cpu_mlp_plan(be, &j.mlp);
         clb_cpu_list_plan(be, &j.gate);
     }
-    clb_pool_run(be->pool, gather, &j);
+    uint64_t sums = x->p->n_row * (x->routes.top_k + 2ull) * x->a->hidden_size * 8;
+    clb_cpu_run(be, sums + j.mlp.in.cost + j.mlp.out.cost, gather, &j);
     return true;
 }

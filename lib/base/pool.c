@@ -1,7 +1,7 @@
 /* Threads meet at three words: `run` (a new run began), `busy` (workers not yet finished) and
  * `phase` (barriers passed). Whoever waits for a word to change spins for a bounded time and then
- * sleeps in the kernel; whoever changes it wakes only if someone sleeps. A core that is taken away from
- * a thread therefore costs the others a sleep, never a spin without end. */
+ * sleeps in the kernel; whoever changes it wakes only if someone sleeps. A core that is taken away
+ * from a thread therefore costs the others a sleep, never a spin without end. */
 #include "lib/base/pool.h"
 
 #include <errno.h>
@@ -28,6 +28,7 @@ struct clb_pool {
     struct gate run, busy, phase;
     _Alignas(64) atomic_uint arrived; /* at the barrier */
     unsigned n_thread, n_started, spins;
+    bool alone; /* the caller runs without the workers */
     atomic_bool stop;
     clb_pool_fn *fn; /* of this run; written before `run` changes */
     void *arg;
@@ -35,7 +36,7 @@ struct clb_pool {
         pthread_t id;
         struct clb_pool *pool;
         unsigned thread;
-    } *worker; /* owned; n_thread - 1 */
+    } * worker; /* owned; n_thread - 1 */
 };
 
 /* -- floating point -------------------------------------------------------------------------- */
@@ -99,7 +100,8 @@ static void wait_change(struct gate *g, unsigned old, unsigned spins)
             return;
         pause_cpu();
     }
-    /* Sequentially consistent with wake(): either it sees the sleeper or the kernel sees the change. */
+    /* Sequentially consistent with wake(): either it sees the sleeper or the kernel sees the
+     * change. */
     atomic_fetch_add(&g->sleepers, 1);
     if (atomic_load(&g->word) == old)
         syscall(SYS_futex, &g->word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
@@ -232,10 +234,22 @@ void clb_pool_run(struct clb_pool *p, clb_pool_fn *fn, void *arg)
     fp_leave(caller);
 }
 
+void clb_pool_run_alone(struct clb_pool *p, clb_pool_fn *fn, void *arg)
+{
+    fp_state caller = fp_enter();
+
+    p->alone = true;
+    fn(arg, 0, 1);
+    p->alone = false;
+    fp_leave(caller);
+}
+
 void clb_pool_barrier(struct clb_pool *p)
 {
     unsigned phase = atomic_load(&p->phase.word);
 
+    if (p->alone)
+        return;
     if (atomic_fetch_add(&p->arrived, 1) + 1 == p->n_thread) {
         atomic_store(&p->arrived, 0);
         atomic_fetch_add(&p->phase.word, 1);

@@ -21,6 +21,9 @@ void clb_pool_free(struct clb_pool *pool); /* NULL is fine; waits for the worker
 unsigned clb_pool_threads(const struct clb_pool *pool);
 /* Runs fn(arg, t, n) on every thread t of n and returns when all have finished. */
 void clb_pool_run(struct clb_pool *pool, clb_pool_fn *fn, void *arg);
+/* The same on the caller alone, as thread 0 of 1: for work that is over before another thread would
+ * be awake. */
+void clb_pool_run_alone(struct clb_pool *pool, clb_pool_fn *fn, void *arg);
 /* Inside fn: waits until all threads of this run have arrived. */
 void clb_pool_barrier(struct clb_pool *pool);
 

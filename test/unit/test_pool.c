@@ -95,6 +95,26 @@ static void test_barrier(void)
     }
 }
 
+/* Between two runs of all threads; its barriers wait for nobody. */
+static void test_alone(void)
+{
+    struct clb_err err;
+    struct job j = { 0 };
+
+    CHECK(clb_pool_new(&j.pool, 3, &err));
+    clb_pool_run_alone(j.pool, stages, &j);
+    CHECK_EQ(j.stage[0], 200);
+    CHECK_EQ(j.stage[1], 0);
+    clb_pool_run_alone(j.pool, count, &j);
+    CHECK_EQ(j.n_seen, 1);
+    CHECK_EQ(j.sum, 4950);
+    j.sum = 0;
+    clb_pool_run(j.pool, stages, &j);
+    CHECK_EQ(j.stage[2], 200);
+    CHECK_EQ(j.sum, 0);
+    clb_pool_free(j.pool);
+}
+
 static void fp_look(void *arg, unsigned t, unsigned n)
 {
     struct job *j = arg;
@@ -116,6 +136,9 @@ static void test_floating_point(void)
     CHECK(clb_pool_new(&j.pool, 3, &err)); /* workers inherit the caller's state */
     clb_pool_run(j.pool, fp_look, &j);
     CHECK_EQ(fegetround(), FE_UPWARD); /* restored */
+    clb_pool_run_alone(j.pool, fp_look, &j);
+    CHECK_EQ(j.hits[0], 3);
+    CHECK_EQ(fegetround(), FE_UPWARD);
 #if defined(__x86_64__)
     CHECK_EQ(__builtin_ia32_stmxcsr() & 0x8040, 0x8040);
     __builtin_ia32_ldmxcsr(0x1f80);
@@ -212,6 +235,7 @@ int main(void)
     TEST(test_run);
     TEST(test_sleep);
     TEST(test_barrier);
+    TEST(test_alone);
     TEST(test_floating_point);
     TEST(test_refuses);
     TEST(test_share);

@@ -156,6 +156,28 @@ static void batch_or_alone(void)
     rig_close(&g);
 }
 
+/* One token over many blocks of one wide KV head: threads share out blocks, not heads. */
+static void long_decode(void)
+{
+    struct clb_arch a;
+
+    tiny_arch(&a);
+    a.n_layer = 1;
+    a.n_head = 48;
+    a.n_kv_head = 1;
+    a.head_dim = 32;
+    a.value_dim = 40;
+    struct rig_options o = { .model = { .arch = &a }, .n_thread = 1 };
+    float *want = run(&o, LENGTH), *got;
+    for (unsigned n = 2; n <= 5; n++) {
+        o.n_thread = n;
+        if (!same(got = run(&o, 1), want, LENGTH))
+            differs("threads", n);
+        free(got);
+    }
+    free(want);
+}
+
 static void routing_cache(void)
 {
     struct clb_arch a;
@@ -252,6 +274,7 @@ int main(void)
     TEST(int4_weights);
     TEST(mxfp4_weights);
     TEST(batch_or_alone);
+    TEST(long_decode);
     TEST(routing_cache);
     TEST(routing_is_reused);
     TEST(small_expert_store);
