@@ -1,5 +1,6 @@
-/* --logits FILE: the rows of the prompts one after the other, though they are computed side by side. The first
- * unfinished prompt writes to the file; those behind it write to files without a name. */
+/* --logits FILE: the rows of the prompts one after the other, though they are computed side by
+ * side. The first unfinished prompt writes to the file; those behind it write to files without a
+ * name. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,8 +15,8 @@ bool run_logits_open(struct run *r, struct clb_err *err)
 {
     struct stat model, out;
 
-    if (stat(r->o.logits, &out) == 0 && stat(r->o.model, &model) == 0 && out.st_dev == model.st_dev &&
-        out.st_ino == model.st_ino)
+    if (stat(r->o.logits, &out) == 0 && stat(r->o.model, &model) == 0 &&
+        out.st_dev == model.st_dev && out.st_ino == model.st_ino)
         return clb_fail(err, CLB_USAGE, "--logits: '%s' is the model", r->o.logits);
     r->logits.row_bytes = (size_t)r->info.vocab_size * sizeof(float);
     return clb_outfile_open(&r->logits.file, r->o.logits, true, 0, err);

@@ -90,7 +90,8 @@ static void add_json(struct clb_text *to, const struct run_job *job)
     }
     clb_text_puts(to, "{\"text\":");
     clb_text_json(to, job->out.n ? job->out.p : "", job->out.n);
-    clb_text_printf(to, ",\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"finish_reason\":\"%s\"}\n",
+    clb_text_printf(to,
+                    ",\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"finish_reason\":\"%s\"}\n",
                     job->n_ids, job->n_new, job->finish == RUN_STOP ? "stop" : "length");
 }
 
@@ -107,7 +108,7 @@ bool run_write_job(struct run_job *job, struct clb_err *err)
         return !r->open_line || put(r, "\n", 1, err);
     }
     if (job->finish == RUN_FAILED)
-        clb_warn("colibri-run", "%s %llu: %s", r->o.mode == RUN_NULL ? "record" : "line",
+        clb_warn(RUN_NAME, "%s %llu: %s", r->o.mode == RUN_NULL ? "record" : "line",
                  (unsigned long long)job->number, job->err.text);
     if (r->o.mode == RUN_LINES)
         escape_line(&record, &job->out);

@@ -30,7 +30,8 @@ static bool is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static bool parse_ids(struct run_job *job, struct clb_str text, uint32_t n_vocab, struct clb_err *err)
+static bool parse_ids(struct run_job *job, struct clb_str text, uint32_t n_vocab,
+                      struct clb_err *err)
 {
     job->ids = clb_new(text.n / 2 + 1, sizeof *job->ids, err); /* a digit and a space each */
     if (!job->ids)
@@ -48,8 +49,9 @@ static bool parse_ids(struct run_job *job, struct clb_str text, uint32_t n_vocab
         while (i < text.n && !is_space(text.p[i]))
             i++;
         if (!clean || id >= n_vocab)
-            return clb_fail(err, CLB_BAD_INPUT, "token %zu: '%.*s' is not an id from 0 to %u", job->n_ids + 1,
-                            i - start > 40 ? 40 : (int)(i - start), text.p + start, n_vocab - 1);
+            return clb_fail(err, CLB_BAD_INPUT, "token %zu: '%.*s' is not an id from 0 to %u",
+                            job->n_ids + 1, i - start > 40 ? 40 : (int)(i - start), text.p + start,
+                            n_vocab - 1);
         job->ids[job->n_ids++] = (int32_t)id;
     }
     if (job->n_ids == 0)
@@ -81,7 +83,8 @@ static bool encode(struct run_job *job, struct clb_str text, struct clb_err *err
     if (job->n_ids > 0)
         return true;
     if (r->info.bos_token < 0)
-        return clb_fail(err, CLB_BAD_INPUT, "the prompt is empty, and the model has no token to begin with (BOS)");
+        return clb_fail(err, CLB_BAD_INPUT,
+                        "the prompt is empty, and the model has no token to begin with (BOS)");
     job->ids[job->n_ids++] = r->info.bos_token;
     return true;
 }
@@ -93,8 +96,9 @@ static bool set_prompt(struct run_job *job, struct clb_str text, struct clb_err 
     if (!(r->o.ids ? parse_ids(job, text, r->info.vocab_size, err) : encode(job, text, err)))
         return false;
     if (job->n_ids > r->context)
-        return clb_fail(err, CLB_BAD_INPUT, "the prompt has %zu tokens, but the context holds %u%s", job->n_ids,
-                        r->context, r->context < r->info.max_positions ? "; --ctx makes it longer" : "");
+        return clb_fail(err, CLB_BAD_INPUT, "the prompt has %zu tokens, but the context holds %u%s",
+                        job->n_ids, r->context,
+                        r->context < r->info.max_positions ? "; --ctx makes it longer" : "");
     return true;
 }
 
@@ -138,7 +142,8 @@ static void read_prompt(struct clb_json *j, struct clb_text *prompt)
     clb_text_add(prompt, s.p, s.n);
 }
 
-static void read_member(struct clb_json *j, struct clb_str key, struct run_job *job, struct clb_text *prompt)
+static void read_member(struct clb_json *j, struct clb_str key, struct run_job *job,
+                        struct clb_text *prompt)
 {
     struct colibri_sampling *s = &job->sampling;
 
@@ -163,7 +168,8 @@ static void read_member(struct clb_json *j, struct clb_str key, struct run_job *
 }
 
 /* {"prompt": "...", ...} or "...". */
-static bool parse_json(struct run_job *job, struct clb_str record, struct clb_text *prompt, struct clb_err *err)
+static bool parse_json(struct run_job *job, struct clb_str record, struct clb_text *prompt,
+                       struct clb_err *err)
 {
     struct clb_json j;
     struct clb_str key;

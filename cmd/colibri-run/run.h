@@ -2,8 +2,9 @@
  *
  *     source --records--> job (prompt.c) --tokens--> schedule --tokens--> output
  *
- * A record is one prompt: all of the input, or a line, or what lies between two NULs. It becomes a job, which
- * waits in a list in input order, gets a session of the batch, and is written when its turn comes. */
+ * A record is one prompt: all of the input, or a line, or what lies between two NULs. It becomes a
+ * job, which waits in a list in input order, gets a session of the batch, and is written when its
+ * turn comes. */
 #ifndef CMD_COLIBRI_RUN_RUN_H
 #define CMD_COLIBRI_RUN_RUN_H
 
@@ -17,6 +18,8 @@
 #include "lib/cli/outfile.h"
 #include "lib/colibri.h"
 
+#define RUN_NAME "colibri-run"
+
 enum run_mode { RUN_ONE, RUN_LINES, RUN_NULL, RUN_JSONL };
 
 struct run_options {
@@ -29,6 +32,9 @@ struct run_options {
     struct clb_common common;
     enum run_mode mode;
 };
+
+/* options.c. -1: go on; else the exit status. */
+int run_parse_options(struct run_options *o, int argc, char **argv);
 
 /* The message of the library's last failure, as ours. Always false. */
 bool run_api_fail(struct clb_err *err);
@@ -48,9 +54,10 @@ struct run_source {
 
 void run_source_open(struct run_source *s, const struct run_options *o);
 void run_source_close(struct run_source *s);
-/* The next record, borrowed until the next call. With `wait` false it does not block. A call that a signal interrupts returns
- * RUN_NOTHING_YET. */
-enum run_got run_source_next(struct run_source *s, bool wait, struct clb_str *record, struct clb_err *err);
+/* The next record, borrowed until the next call. With `wait` false it does not block. A call that a
+ * signal interrupts returns RUN_NOTHING_YET. */
+enum run_got run_source_next(struct run_source *s, bool wait, struct clb_str *record,
+                             struct clb_err *err);
 /* How many records there are; 0 when that cannot be known (a pipe). */
 uint64_t run_source_count(const struct run_source *s);
 
@@ -62,9 +69,10 @@ struct run_stops {
 };
 bool run_stops_add(struct run_stops *s, struct clb_str text, struct clb_err *err);
 
-/* Appends `text` to *held and moves to *out what can no longer be the start of a stop text. True: one
- * was found; what came before it is in *out and the rest is gone. */
-bool run_stops_feed(const struct run_stops *s, struct clb_text *held, struct clb_str text, struct clb_text *out);
+/* Appends `text` to *held and moves to *out what can no longer be the start of a stop text. True:
+ * one was found; what came before it is in *out and the rest is gone. */
+bool run_stops_feed(const struct run_stops *s, struct clb_text *held, struct clb_str text,
+                    struct clb_text *out);
 
 /* -- prompt.c: a record becomes a job ---------------------------------------------------------- */
 
@@ -90,7 +98,7 @@ struct run_job {
     int spill;          /* logits of a job whose turn has not come; -1: none */
 };
 
-/* Never NULL unless there is no memory (err is filled). A bad record is a finished job with its err. */
+/* NULL only without memory (err is filled). A bad record is a finished job with its err. */
 struct run_job *run_job_new(struct run *r, struct clb_str record, struct clb_err *err);
 void run_job_free(struct run_job *job);
 
@@ -103,7 +111,7 @@ struct run_logits {
 };
 bool run_logits_open(struct run *r, struct clb_err *err);
 void run_logits_row(void *job, size_t position, const float *logits); /* a colibri_rows_fn */
-bool run_logits_turn(struct run_job *job, struct clb_err *err);       /* its rows may go to the file now */
+bool run_logits_turn(struct run_job *job, struct clb_err *err); /* its rows may go to the file now */
 
 /* -- schedule.c -------------------------------------------------------------------------------- */
 
@@ -141,7 +149,7 @@ bool run_schedule(struct run *r, struct clb_err *err);
 bool run_take_token(struct run_job *job, int32_t id, struct clb_err *err);
 bool run_finish_text(struct run_job *job, struct clb_err *err); /* what was held back */
 bool run_stream(struct run_job *job, struct clb_err *err);      /* writes job->out now */
-bool run_write_job(struct run_job *job, struct clb_err *err);   /* a finished one of many, or its failure */
+bool run_write_job(struct run_job *job, struct clb_err *err);   /* a finished one, or its failure */
 
 /* -- stats.c ----------------------------------------------------------------------------------- */
 
@@ -152,7 +160,7 @@ bool run_print_stats(const struct run *r, struct clb_err *err);
 
 /* -- interrupt.c ------------------------------------------------------------------------------- */
 
-void run_catch_interrupt(void); /* the first SIGINT is only noted, the second does what it did before */
+void run_catch_interrupt(void); /* the first SIGINT is noted, the second does what it did before */
 bool run_interrupted(void);
 void run_die_of_interrupt(void);
 

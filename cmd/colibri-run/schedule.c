@@ -1,5 +1,5 @@
-/* Continuous batching: each pass computes rows of all open sessions; when one has its answer, the next prompt takes
- * its place. */
+/* Continuous batching: each pass computes rows of all open sessions; when one has its answer, the
+ * next prompt takes its place. */
 #include "cmd/colibri-run/run.h"
 
 #include "lib/base/clock.h"
@@ -7,8 +7,8 @@
 
 /* -- start ------------------------------------------------------------------------------------- */
 
-/* The answer continues the prompt, so its first token is not the start of a text (decoders drop a space there): the
- * decoder sees the prompt too, and what it says about it is dropped. */
+/* The answer continues the prompt, so its first token is not the start of a text (decoders drop a
+ * space there): the decoder sees the prompt too, and what it says about it is dropped. */
 static bool open_decoder(struct run_job *job, struct clb_err *err)
 {
     const char *text;
@@ -43,7 +43,8 @@ static void append(struct run *r, struct run_job *job)
     r->tail = job;
 }
 
-/* Gives free sessions to the next prompts. Waits for input only when there is nothing to compute. */
+/* Gives free sessions to the next prompts. Waits for input only when there is nothing to compute.
+ */
 static bool fill(struct run *r, bool *end, struct clb_err *err)
 {
     while (!*end && r->n_active < r->n_session && !run_interrupted()) {

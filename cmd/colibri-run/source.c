@@ -84,7 +84,8 @@ static bool take(struct run_source *s, struct clb_str *record)
     return true;
 }
 
-enum run_got run_source_next(struct run_source *s, bool wait, struct clb_str *record, struct clb_err *err)
+enum run_got run_source_next(struct run_source *s, bool wait, struct clb_str *record,
+                             struct clb_err *err)
 {
     for (;;) {
         if (take(s, record))

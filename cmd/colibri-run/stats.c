@@ -21,8 +21,9 @@ static void print_plan(const struct colibri_memory_plan *p)
     char a[CLB_HUMAN], b[CLB_HUMAN], c[CLB_HUMAN], d[CLB_HUMAN], e[CLB_HUMAN];
 
     fprintf(stderr, "memory plan  %s: weights %s, KV cache %s, activations %s, host buffers %s",
-            clb_human_bytes(e, p->total), clb_human_bytes(a, p->weights), clb_human_bytes(b, p->kv_cache),
-            clb_human_bytes(c, p->activations), clb_human_bytes(d, p->host_buffers));
+            clb_human_bytes(e, p->total), clb_human_bytes(a, p->weights),
+            clb_human_bytes(b, p->kv_cache), clb_human_bytes(c, p->activations),
+            clb_human_bytes(d, p->host_buffers));
     if (p->available)
         fprintf(stderr, " (%s available)", clb_human_bytes(a, p->available));
     fputc('\n', stderr);
@@ -33,14 +34,16 @@ void run_print_setup(const struct run *r)
     const struct colibri_model_info *i = &r->info;
     char a[CLB_HUMAN], b[CLB_HUMAN];
 
-    fprintf(stderr, "model        %u layers, %u experts of which %u per token, %s parameters (%s active), "
-            "experts %s, the rest %s\n", i->n_layer, i->n_expert,
+    fprintf(stderr,
+            "model        %u layers, %u experts of which %u per token, %s parameters (%s active), "
+            "experts %s, the rest %s\n",
+            i->n_layer, i->n_expert,
             r->o.experts_per_token ? r->o.experts_per_token : i->experts_per_token,
-            clb_human_count(a, i->parameters), clb_human_count(b, i->active_parameters), i->expert_dtype,
-            i->dense_dtype);
+            clb_human_count(a, i->parameters), clb_human_count(b, i->active_parameters),
+            i->expert_dtype, i->dense_dtype);
     fprintf(stderr, "device       %s\n", i->device);
-    fprintf(stderr, "KV cache     %s, context %u, %u session%s side by side\n", kv_name(r), r->context, r->n_session,
-            r->n_session > 1 ? "s" : "");
+    fprintf(stderr, "KV cache     %s, context %u, %u session%s side by side\n", kv_name(r),
+            r->context, r->n_session, r->n_session > 1 ? "s" : "");
     print_plan(&r->plan);
 }
 
@@ -120,7 +123,8 @@ static void print_speed(const char *what, uint64_t rows, double seconds)
 {
     char a[CLB_HUMAN], b[CLB_HUMAN];
 
-    fprintf(stderr, "%-12s %s tokens in %s", what, clb_human_count(a, rows), clb_human_seconds(b, seconds));
+    fprintf(stderr, "%-12s %s tokens in %s", what, clb_human_count(a, rows),
+            clb_human_seconds(b, seconds));
     if (rows && seconds > 0)
         fprintf(stderr, ": %.*f tokens/s", rows / seconds < 100, (double)rows / seconds);
     fputc('\n', stderr);
@@ -129,7 +133,8 @@ static void print_speed(const char *what, uint64_t rows, double seconds)
 static void pool_row(struct clb_table *t, const char *name, const struct colibri_pool_stats *p)
 {
     char a[CLB_HUMAN];
-    double waste = p->reserved_peak ? (double)(p->reserved_peak - p->peak) / (double)p->reserved_peak : 0;
+    double waste =
+        p->reserved_peak ? (double)(p->reserved_peak - p->peak) / (double)p->reserved_peak : 0;
 
     clb_table_row(t);
     clb_table_cell(t, "%s", name);
@@ -147,7 +152,8 @@ static bool print_text(const struct run *r, const struct colibri_memory_stats *m
 
     print_speed("prefill", c->prompt_rows, c->prompt_seconds);
     print_speed("decode", c->new_rows, c->new_seconds);
-    fprintf(stderr, "ready        %s after the start\n", clb_human_seconds(a, c->ready - c->started));
+    fprintf(stderr, "ready        %s after the start\n",
+            clb_human_seconds(a, c->ready - c->started));
     print_plan(&r->plan);
     fprintf(stderr, "memory peak  %s resident\n\n", clb_human_bytes(a, peak_resident()));
     pool_row(t, "weights", &m->weights);
@@ -156,11 +162,13 @@ static bool print_text(const struct run *r, const struct colibri_memory_stats *m
     return clb_table_print(t, stderr);
 }
 
-static void pool_json(struct clb_text *t, const char *name, const struct colibri_pool_stats *p, const char *end)
+static void pool_json(struct clb_text *t, const char *name, const struct colibri_pool_stats *p,
+                      const char *end)
 {
-    clb_text_printf(t, "\"%s\":{\"used\":%llu,\"peak\":%llu,\"reserved\":%llu,\"reserved_peak\":%llu}%s", name,
-                    (unsigned long long)p->used, (unsigned long long)p->peak, (unsigned long long)p->reserved,
-                    (unsigned long long)p->reserved_peak, end);
+    clb_text_printf(
+        t, "\"%s\":{\"used\":%llu,\"peak\":%llu,\"reserved\":%llu,\"reserved_peak\":%llu}%s", name,
+        (unsigned long long)p->used, (unsigned long long)p->peak, (unsigned long long)p->reserved,
+        (unsigned long long)p->reserved_peak, end);
 }
 
 static bool print_json(const struct run *r, const struct colibri_memory_stats *m)
@@ -169,20 +177,28 @@ static bool print_json(const struct run *r, const struct colibri_memory_stats *m
     const struct colibri_memory_plan *p = &r->plan;
     struct clb_text t = { 0 };
 
-    clb_text_printf(&t, "{\"prompts\":%llu,\"failed\":%llu,\"prompt_tokens\":%llu,\"completion_tokens\":%llu,",
-                    (unsigned long long)r->n_record, (unsigned long long)r->n_failed,
-                    (unsigned long long)c->prompt_tokens, (unsigned long long)c->new_tokens);
-    clb_text_printf(&t, "\"prefill\":{\"tokens\":%llu,\"seconds\":%.6f},\"decode\":{\"tokens\":%llu,\"seconds\":%.6f},",
-                    (unsigned long long)c->prompt_rows, c->prompt_seconds, (unsigned long long)c->new_rows,
-                    c->new_seconds);
-    clb_text_printf(&t, "\"steps\":%llu,\"ready_seconds\":%.6f,\"context\":%u,\"kv_dtype\":\"%s\",\"threads\":%u,",
-                    (unsigned long long)c->steps, c->ready - c->started, r->context, kv_name(r), r->info.threads);
-    clb_text_printf(&t, "\"plan\":{\"weights\":%llu,\"kv_cache\":%llu,\"activations\":%llu,\"host_buffers\":%llu,"
-                    "\"total\":%llu,\"available\":%llu},\"peak_resident\":%llu,\"pools\":{",
-                    (unsigned long long)p->weights, (unsigned long long)p->kv_cache,
-                    (unsigned long long)p->activations, (unsigned long long)p->host_buffers,
-                    (unsigned long long)p->total, (unsigned long long)p->available,
-                    (unsigned long long)peak_resident());
+    clb_text_printf(
+        &t, "{\"prompts\":%llu,\"failed\":%llu,\"prompt_tokens\":%llu,\"completion_tokens\":%llu,",
+        (unsigned long long)r->n_record, (unsigned long long)r->n_failed,
+        (unsigned long long)c->prompt_tokens, (unsigned long long)c->new_tokens);
+    clb_text_printf(&t,
+                    "\"prefill\":{\"tokens\":%llu,\"seconds\":%.6f},\"decode\":{\"tokens\":%llu,"
+                    "\"seconds\":%.6f},",
+                    (unsigned long long)c->prompt_rows, c->prompt_seconds,
+                    (unsigned long long)c->new_rows, c->new_seconds);
+    clb_text_printf(
+        &t,
+        "\"steps\":%llu,\"ready_seconds\":%.6f,\"context\":%u,\"kv_dtype\":\"%s\",\"threads\":%u,",
+        (unsigned long long)c->steps, c->ready - c->started, r->context, kv_name(r),
+        r->info.threads);
+    clb_text_printf(
+        &t,
+        "\"plan\":{\"weights\":%llu,\"kv_cache\":%llu,\"activations\":%llu,\"host_buffers\":%llu,"
+        "\"total\":%llu,\"available\":%llu},\"peak_resident\":%llu,\"pools\":{",
+        (unsigned long long)p->weights, (unsigned long long)p->kv_cache,
+        (unsigned long long)p->activations, (unsigned long long)p->host_buffers,
+        (unsigned long long)p->total, (unsigned long long)p->available,
+        (unsigned long long)peak_resident());
     pool_json(&t, "weights", &m->weights, ",");
     pool_json(&t, "activations", &m->activations, ",");
     pool_json(&t, "host_buffers", &m->host, "}}\n");

@@ -35,7 +35,8 @@ static size_t doubtful(const struct run_stops *s, const struct clb_text *t)
     return most;
 }
 
-bool run_stops_feed(const struct run_stops *s, struct clb_text *held, struct clb_str text, struct clb_text *out)
+bool run_stops_feed(const struct run_stops *s, struct clb_text *held, struct clb_str text,
+                    struct clb_text *out)
 {
     const char *first = NULL;
 
@@ -48,7 +49,8 @@ bool run_stops_feed(const struct run_stops *s, struct clb_text *held, struct clb
         if (found && (!first || found < first))
             first = found;
     }
-    size_t keep = first ? 0 : doubtful(s, held), give = first ? (size_t)(first - held->p) : held->n - keep;
+    size_t keep = first ? 0 : doubtful(s, held),
+           give = first ? (size_t)(first - held->p) : held->n - keep;
     clb_text_add(out, held->p, give);
     if (keep)
         memmove(held->p, held->p + give, keep);

@@ -6,7 +6,7 @@ ask='The capital of France is'
 
 setup() {
     need_demo
-    cd "$BATS_TEST_TMPDIR"
+    cd "$BATS_TEST_TMPDIR" || exit
     M=$COLIBRI_TEST_DEMO
     F32=$COLIBRI_TEST_DEMO_F32
 }
@@ -73,7 +73,8 @@ long_prompt() { for ((i = 0; i < ${1:-40}; i++)); do printf 'In the beginning Go
     for batch in 1 2 3 8 64; do
         colibri-run --lines -n 5 --batch $batch "$M" <prompts | diff - alone || fail "batch $batch"
     done
-    cat prompts | colibri-run --lines -n 5 "$M" | diff - alone # a pipe: their number is not known
+    # from a pipe their number is not known
+    colibri-run --lines -n 5 "$M" < <(cat prompts) | diff - alone
 }
 
 @test "lines: newline, carriage return and backslash are escaped, --null and --jsonl are raw" {
@@ -203,7 +204,7 @@ END
     [[ $(sort -u a | wc -l) == 1 ]] # the same prompt and seed: the same text
     colibri-run --lines -n 12 --temp 1.2 --seed 5 --batch 1 -t 1 "$M" <prompts | diff - a
     colibri-run --lines -n 12 --temp 1.2 --seed 6 "$M" <prompts >b
-    ! cmp -s a b
+    run ! cmp -s a b
     greedy=$(colibri-run -n 12 -p "In the beginning" "$M")
     [[ $(colibri-run -n 12 -p "In the beginning" --temp 5 --top-k 1 "$M") == "$greedy" ]]
     [[ $(colibri-run -n 12 -p "In the beginning" --temp 5 --min-p 1 "$M") == "$greedy" ]]
@@ -339,7 +340,7 @@ END
     colibri-run -n 2 -p "$ask" --logits b --experts-per-token 2 "$M"
     colibri-run -n 2 -p "$ask" --logits c --experts-per-token 1 "$M"
     cmp a b
-    ! cmp -s a c
+    run ! cmp -s a c
 }
 
 # -- messages ------------------------------------------------------------------------------------
@@ -380,7 +381,7 @@ END
     grep -q 'of 300 prompts' seen
     [[ $(wc -l <out) == 300 ]]
     script -qec "TERM=xterm colibri-run -q --cpu scalar -t 1 --lines -n 100 '$M' <prompts >out" seen >/dev/null
-    ! grep -q 'running' seen
+    run ! grep -q 'running' seen
 }
 
 # -- trouble -------------------------------------------------------------------------------------

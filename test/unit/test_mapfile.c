@@ -93,7 +93,7 @@ int main(void)
 {
     static const char *const names[] = { "a", "empty", "pipe", "b", "link" };
 
-    strcpy(dir, "/tmp/clb-map-XXXXXX");
+    snprintf(dir, sizeof dir, "/tmp/clb-map-XXXXXX");
     if (!mkdtemp(dir))
         return 1;
     TEST(test_map);

@@ -43,7 +43,7 @@ static const char *parse(const char *line, char ***operands, int *n)
     err = (struct clb_err){ 0 };
     snprintf(text, sizeof text, "%s", line);
     argv[0] = text;
-    for (char *s = strtok(text, " "); s; s = strtok(NULL, " "))
+    for (char *save, *s = strtok_r(text, " ", &save); s; s = strtok_r(NULL, " ", &save))
         argv[argc++] = s;
     argv[argc] = NULL;
     bool ok = clb_opt_parse(&self, argc, argv, &first, &err);
@@ -161,13 +161,13 @@ static void test_wrap(void)
         { .kind = CLB_OPT_END },
     };
     struct clb_program p = { "p", "", "Sum.", one, NULL };
-    char *text, *line;
+    char *text, *line, *save;
     size_t n;
     FILE *f = open_memstream(&text, &n);
 
     clb_opt_help(&p, f);
     fclose(f);
-    for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+    for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         CHECK(strlen(line) <= 80);
         if (line[0] == ' ' && line[6] == ' ')
             CHECK(!strncmp(line, "           words", 16));

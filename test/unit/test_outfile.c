@@ -224,7 +224,7 @@ static void test_device(void)
 
 int main(void)
 {
-    strcpy(dir, "/tmp/clb-out-XXXXXX");
+    snprintf(dir, sizeof dir, "/tmp/clb-out-XXXXXX");
     if (!mkdtemp(dir))
         return 1;
     snprintf(path, sizeof path, "%s/out", dir);

@@ -195,7 +195,7 @@ static void test_quota(void)
 {
     char command[128];
 
-    strcpy(root, "/tmp/clb-cgroup-XXXXXX");
+    snprintf(root, sizeof root, "/tmp/clb-cgroup-XXXXXX");
     CHECK(mkdtemp(root) != NULL);
     CHECK(clb_cores_quota(root) == 0);
     put("/proc/self/cgroup", "0::/a/b\n");
