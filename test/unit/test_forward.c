@@ -357,7 +357,7 @@ static double against_reference(const struct rig_options *o)
 
 /* clang-format off */
 static void plain(struct clb_arch *a) { (void)a; }
-static void not_normalised(struct clb_arch *a) { a->topk_normalise = false; a->routed_scale = 2.5f; }
+static void not_normalised(struct clb_arch *a) { a->topk_normalise = false; a->routed_scale = 2; }
 static void topk_softmax(struct clb_arch *a) { a->router = CLB_ROUTER_TOPK_SOFTMAX; a->top_k = 3; }
 static void router_clip(struct clb_arch *a) { a->router_clip = 0.4f; a->topk_normalise = false; }
 static void all_experts(struct clb_arch *a) { a->top_k = 8; }
@@ -394,7 +394,12 @@ static void one_kv_head(struct clb_arch *a) { a->n_head = 40; a->n_kv_head = 1; 
 static void gelu(struct clb_arch *a) { a->act = CLB_ACT_GELU; }
 static void gelu_tanh(struct clb_arch *a) { a->act = CLB_ACT_GELU_TANH; }
 static void relu(struct clb_arch *a) { a->act = CLB_ACT_RELU; }
-static void odd_sizes(struct clb_arch *a) { a->hidden_size = 71; a->expert_size = 33; a->vocab_size = 101; }
+static void odd_sizes(struct clb_arch *a)
+{
+    a->hidden_size = 71;
+    a->expert_size = 33;
+    a->vocab_size = 101;
+}
 
 /* Random weights amplify what rounding does, and small differences flip choices: not here. */
 static void calm(struct clb_arch *a) { a->residual_scale = 0.2f; a->top_k = 8; }
@@ -509,6 +514,35 @@ static void profile_counts(void)
     free(out);
 }
 
+/* A router of zeros: all scores are equal, so every row goes to the lowest ids. */
+static void ties_go_to_the_lowest_id(void)
+{
+    struct clb_arch a;
+    struct rig g;
+    int32_t ids[20];
+    float *out = malloc(20 * 99 * sizeof *out);
+    uint64_t expert_rows[16] = { 0 };
+    struct clb_profile f = { .expert_rows = expert_rows };
+    struct rig_batch b = {
+        .n_seq = 1, .chunk = 20, .ids = { ids }, .length = { 20 }, .out = { out },
+        .profile = &f, .top_k = 3,
+    };
+
+    tiny_arch(&a);
+    a.top_k = 4;
+    CHECK(rig_open(&g, &(struct rig_options){ .model = { .arch = &a }, .n_thread = 1 }));
+    for (uint32_t l = 0; l < 2; l++) {
+        const struct clb_tensor *t = clb_reader_find(&g.reader, CLB_ROUTER, l);
+        memset(g.file.bytes + t->offset, 0, t->size);
+    }
+    rig_tokens(ids, 20, 99, 1);
+    CHECK(rig_run(&g, &b));
+    for (uint32_t i = 0; i < 16; i++)
+        CHECK_EQ(expert_rows[i], i % 8 < 3 ? 20 : 0);
+    rig_close(&g);
+    free(out);
+}
+
 static void refusals(void)
 {
     struct clb_arch a;
@@ -549,6 +583,7 @@ int main(void)
     TEST(every_stored_type);
     TEST(every_kv_type);
     TEST(profile_counts);
+    TEST(ties_go_to_the_lowest_id);
     TEST(refusals);
     return test_result();
 }
