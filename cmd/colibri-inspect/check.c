@@ -37,25 +37,25 @@ static void each(void *arg, const char *what, uint64_t offset, uint64_t size, bo
 
 static void say(const struct check *c, double seconds)
 {
-    char size[CLB_HUMAN], speed[CLB_HUMAN];
+    char size[CLB_HUMAN], speed[CLB_HUMAN], name[INSPECT_PATH];
 
     if (c->o->json) {
         printf("{\"file\":");
-        struct clb_text name = { 0 };
-        clb_text_json(&name, c->r->path, strlen(c->r->path));
+        struct clb_text file = { 0 };
+        clb_text_json(&file, c->r->path, strlen(c->r->path));
         printf("%s,\"ok\":%s,\"bytes\":%llu,\"blocks\":%llu,\"seconds\":%.6f,\"damaged\":[%s]}\n",
-               name.p ? name.p : "null", c->damaged ? "false" : "true",
+               file.p ? file.p : "null", c->damaged ? "false" : "true",
                (unsigned long long)c->r->size, (unsigned long long)c->blocks, seconds,
                c->list.p ? c->list.p : "");
-        clb_text_free(&name);
+        clb_text_free(&file);
     } else if (!c->damaged) {
         if (!c->o->quiet)
             printf(
-                "%s: ok, %llu blocks, %s, %s/s\n", c->r->path, (unsigned long long)c->blocks,
-                clb_human_bytes(size, c->r->size),
+                "%s: ok, %llu blocks, %s, %s/s\n", inspect_name(name, c->r),
+                (unsigned long long)c->blocks, clb_human_bytes(size, c->r->size),
                 clb_human_bytes(speed, (uint64_t)(seconds > 0 ? (double)c->r->size / seconds : 0)));
     } else if (c->damaged > 1) { /* a single one is what the error says */
-        printf("%s: %llu of %llu blocks are damaged:\n%s", c->r->path,
+        printf("%s: %llu of %llu blocks are damaged:\n%s", inspect_name(name, c->r),
                (unsigned long long)c->damaged, (unsigned long long)c->blocks,
                c->list.p ? c->list.p : "");
     }

@@ -212,6 +212,7 @@ bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
                   const struct inspect_options *o, struct clb_err *err)
 {
     bool fields = false, values = false, sections = false;
+    char x[INSPECT_PATH], y[INSPECT_PATH];
     bool generation = !same_generation(&a->generation, &b->generation);
 
     if (o->json)
@@ -235,6 +236,6 @@ bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
     else if (generation)
         printf("other recommendations for generation, or other special tokens\n");
     if (!o->json && !differs && !o->quiet)
-        printf("%s and %s hold the same model\n", a->path, b->path);
+        printf("%s and %s hold the same model\n", inspect_name(x, a), inspect_name(y, b));
     return true;
 }

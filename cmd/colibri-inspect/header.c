@@ -21,8 +21,10 @@ bool inspect_header(const struct clb_reader *r, const struct inspect_options *o,
 static bool print(struct clb_table *t, const struct clb_reader *r, const struct inspect_options *o,
                   struct clb_err *err)
 {
+    char name[INSPECT_PATH];
+
     if (o->many)
-        printf("%s\n", r->path);
+        printf("%s\n", inspect_name(name, r));
     if (!clb_table_print(t, stdout) && !ferror(stdout))
         return clb_fail_nomem(err, 0);
     if (o->many)

@@ -65,5 +65,8 @@ const char *inspect_dense_dtype(const struct clb_reader *r);
 const char *inspect_amount(char buf[static 32], double n);
 /* A copy of text from a file that is safe on a terminal: control characters become '?'. */
 const char *inspect_safe(char *buf, size_t room, const char *text);
+/* The name of the file, safe in the same way. */
+enum { INSPECT_PATH = 512 };
+const char *inspect_name(char buf[static INSPECT_PATH], const struct clb_reader *r);
 
 #endif

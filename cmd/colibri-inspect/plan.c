@@ -38,9 +38,10 @@ static bool show(const struct clb_reader *r, const struct inspect_options *o,
                  const struct colibri_memory_plan *p, struct clb_err *err)
 {
     uint32_t batch = o->batch ? o->batch : 1;
+    char name[INSPECT_PATH];
     struct clb_table *t;
 
-    printf("%s: %u sequence%s of %u tokens\n", r->path, batch, batch == 1 ? "" : "s",
+    printf("%s: %u sequence%s of %u tokens\n", inspect_name(name, r), batch, batch == 1 ? "" : "s",
            context(r, o));
     t = clb_table_new("memory|>bytes| ");
     row(t, "weights", p->weights,

@@ -6,6 +6,7 @@
 #include "cmd/colibri-inspect/inspect.h"
 #include "lib/cli/report.h"
 #include "lib/cli/table.h"
+#include "lib/token/tokenizer.h"
 
 struct part {
     uint64_t tensors, bytes, per_token; /* bytes read for one token */
@@ -234,17 +235,32 @@ static void model_lines(const struct clb_reader *r, const struct part part[KINDS
 
 /* -- text and origin -------------------------------------------------------------------------- */
 
-static void tokenizer_lines(const struct clb_reader *r)
+/* Whether the compiled tokenizer is one that this version understands. */
+static void tokenizer_line(const struct clb_reader *r)
 {
-    const struct clb_generation *g = &r->generation;
     const struct clb_section *tables = clb_reader_section(r, "tokenizer.tables");
     const struct clb_section *chat = clb_reader_section(r, "chat_template");
-    struct clb_text t = { 0 };
-    char size[CLB_HUMAN];
+    struct clb_tokenizer *tokenizer = NULL;
+    char count[CLB_HUMAN], size[CLB_HUMAN], text[128];
+    struct clb_err err;
 
-    printf("  %-14s %s%s%s\n", "tokenizer",
-           tables ? clb_human_bytes(size, tables->size) : "none: token ids only",
-           tables ? " of tables" : "", chat ? ", chat template" : "");
+    if (!tables) {
+        line("tokenizer", "none: token ids only");
+    } else if (!clb_tokenizer_open(&tokenizer, r->data + tables->offset, tables->size, &err)) {
+        line("tokenizer", err.text);
+    } else {
+        snprintf(text, sizeof text, "%s tokens, %s of tables%s",
+                 clb_human_count(count, clb_tokenizer_size(tokenizer)),
+                 clb_human_bytes(size, tables->size), chat ? ", chat template" : "");
+        line("tokenizer", text);
+    }
+    clb_tokenizer_close(tokenizer);
+}
+
+static void generation_lines(const struct clb_generation *g)
+{
+    struct clb_text t = { 0 };
+
     if (g->bos_token >= 0)
         clb_text_printf(&t, "begin %d, ", g->bos_token);
     clb_text_puts(&t, g->n_eos ? "end" : "no end token");
@@ -284,15 +300,17 @@ bool inspect_summary(const struct clb_reader *r, const struct inspect_options *o
 {
     struct part part[KINDS] = { 0 };
     bool bold = clb_term_colour(stdout);
+    char name[INSPECT_PATH];
     char size[CLB_HUMAN];
 
     add_dense(part, r);
     add_experts(&part[KIND_EXPERTS], r);
-    printf("%s%s%s: %s, experts %s, dense %s\n", bold ? "\033[1m" : "", r->path,
+    printf("%s%s%s: %s, experts %s, dense %s\n", bold ? "\033[1m" : "", inspect_name(name, r),
            bold ? "\033[0m" : "", clb_human_bytes(size, r->size), inspect_expert_dtype(r),
            inspect_dense_dtype(r));
     model_lines(r, part);
-    tokenizer_lines(r);
+    tokenizer_line(r);
+    generation_lines(&r->generation);
     origin_lines(r);
     putchar('\n');
     if (!bytes_table(r, part) && !ferror(stdout))

@@ -11,7 +11,7 @@
 #include "lib/import/hf_tokenizer.h"
 #include "lib/token/tokenizer.h"
 
-/* -- where the tokenizer comes from ------------------------------------------------------------ */
+/* -- where the tokenizer comes from ----------------------------------------------------------- */
 
 struct source {
     struct clb_reader model;
@@ -73,7 +73,7 @@ static bool source_open(struct source *s, const char *path, struct clb_err *err)
     return ok;
 }
 
-/* -- lines ------------------------------------------------------------------------------------- */
+/* -- lines ------------------------------------------------------------------------------------ */
 
 struct request {
     struct clb_text text;
@@ -133,8 +133,7 @@ static bool read_request(struct request *r, const char *line, size_t n, struct c
     return !r->text.failed || clb_fail_nomem(err, n);
 }
 
-/* Appends a JSON string without U+0085, U+2028 and U+2029 in it: to some readers these end a line.
- */
+/* Appends a JSON string without U+0085, U+2028 and U+2029 in it: to some readers these end a line. */
 static void add_json(struct clb_text *out, struct clb_str s)
 {
     struct clb_text raw = { 0 };
@@ -199,7 +198,7 @@ static bool each_line(const char *path, FILE *in, answer_fn *answer, void *arg, 
     return ok;
 }
 
-/* -- encode ------------------------------------------------------------------------------------ */
+/* -- encode ----------------------------------------------------------------------------------- */
 
 static bool answer_encode(void *arg, const struct clb_tokenizer *t, struct request *r,
                           struct clb_text *out, struct clb_err *err)
@@ -224,7 +223,7 @@ bool inspect_encode(const char *path, bool parse_special, FILE *in, struct clb_e
     return each_line(path, in, answer_encode, &parse_special, err);
 }
 
-/* -- decode ------------------------------------------------------------------------------------ */
+/* -- decode ----------------------------------------------------------------------------------- */
 
 static void add_piece(struct clb_text *out, size_t i, struct clb_str piece)
 {

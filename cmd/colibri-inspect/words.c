@@ -42,6 +42,11 @@ const char *inspect_safe(char *buf, size_t room, const char *text)
     return buf;
 }
 
+const char *inspect_name(char buf[static INSPECT_PATH], const struct clb_reader *r)
+{
+    return inspect_safe(buf, INSPECT_PATH, r->path);
+}
+
 const char *const inspect_kind_name[KINDS] = {
     "embedding", "attention",      "norms, positions", "routers",
     "experts",   "shared experts", "dense layers",     "output",

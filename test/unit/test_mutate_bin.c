@@ -462,8 +462,10 @@ static size_t random_edit(size_t n)
 
 static void random_mutations(void)
 {
-    const char *more = getenv("MUTATIONS");
+    const char *more = getenv("MUTATIONS"), *full = getenv("COLIBRI_TEST_FULL");
     unsigned long n_mutations = more ? strtoul(more, NULL, 10) : RANDOM_MUTATIONS;
+
+    n_mutations *= full && *full == '1' ? 30 : 1;
 
     for (unsigned long i = 0; i < n_mutations; i++) {
         size_t n = replace(0, 0, "");
