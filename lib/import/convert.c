@@ -126,7 +126,7 @@ static bool read_config(struct clb_conversion *c, struct clb_err *err)
     return clb_settings_read(&c->config, (const char *)m->data, m->size, m->path, err) &&
            clb_family_read(&c->family, &c->arch, c->inv_freq, &c->config, &o, &c->problems,
                            &c->notes, err) &&
-           clb_read_generation(&c->generation, &c->ckpt, &c->config, err);
+           clb_read_generation(&c->generation, &c->ckpt, &c->config, c->arch.vocab_size, err);
 }
 
 static bool plan(struct clb_conversion *c, struct clb_err *err)

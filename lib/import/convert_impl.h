@@ -37,7 +37,7 @@ struct clb_conversion {
 
 /* publish.c: what the publisher says about generation and chats. */
 bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *c,
-                         struct clb_settings *config, struct clb_err *err);
+                         struct clb_settings *config, uint32_t vocab_size, struct clb_err *err);
 bool clb_read_chat_template(struct clb_text *out, const struct clb_checkpoint *c,
                             struct clb_err *err);
 

@@ -274,19 +274,30 @@ static bool make_room(struct run *r, unsigned n_thread, struct clb_err *err)
     return list_jobs(r, err);
 }
 
-/* The checksum of a shard: its header, then its tensors, which follow each other without a gap. */
-static uint32_t shard_crc(const struct run *r, uint32_t shard)
+/* The checksum of a shard: its header, read once more, then its tensors, which follow each other
+ * without a gap. */
+static bool shard_crc(const struct run *r, uint32_t shard, uint32_t *out, struct clb_err *err)
 {
     const struct clb_safetensors *s = &r->c->ckpt.shard[shard];
-    uint32_t crc = clb_crc32(0, s->map.data, s->data_at);
+    struct clb_worker *w = &r->worker[0];
+    uint32_t crc = 0;
 
+    for (uint64_t at = 0; at < s->data_at;) {
+        size_t n = s->data_at - at < w->in_bytes ? (size_t)(s->data_at - at) : w->in_bytes;
+
+        if (!clb_mapfile_read(&s->map, w->in, at, n, err))
+            return false;
+        crc = clb_crc32(crc, w->in, n);
+        at += n;
+    }
     for (uint32_t i = 0; i < s->n_tensor; i++) {
         const struct clb_st_tensor *t = s->order[i];
 
         crc = clb_crc32_combine(crc, r->crc[r->base[shard] + (uint32_t)(t - s->tensor)],
                                 t->end - t->begin);
     }
-    return crc;
+    *out = crc;
+    return true;
 }
 
 static bool write_section(struct run *r, const char *name, const void *bytes, struct clb_err *err)
@@ -315,8 +326,13 @@ static bool write_rest(struct run *r, struct clb_err *err)
         if (c->ckpt.text[i].path)
             clb_plan_source_crc(c->plan, n++,
                                 clb_crc32(0, c->ckpt.text[i].data, c->ckpt.text[i].size));
-    for (uint32_t i = 0; i < c->ckpt.n_shard; i++)
-        clb_plan_source_crc(c->plan, n++, shard_crc(r, i));
+    for (uint32_t i = 0; i < c->ckpt.n_shard; i++) {
+        uint32_t crc;
+
+        if (!shard_crc(r, i, &crc, err))
+            return false;
+        clb_plan_source_crc(c->plan, n++, crc);
+    }
     bool ok = write_section(r, "tokenizer.source", tokenizer->data, err) &&
               write_section(r, "tokenizer.tables", c->tables.p, err) &&
               write_section(r, "chat_template", c->chat_template.p, err) &&

@@ -45,6 +45,7 @@ const struct clb_family_tensor clb_family_common[] = {
     { "model.layers.#.self_attn.q_norm.weight", CLB_Q_NORM },
     { "model.layers.#.self_attn.k_norm.weight", CLB_K_NORM },
     { "model.layers.#.self_attn.rotary_emb.inv_freq", CLB_FOR_NOTHING },
+    { "model.rotary_emb.inv_freq", CLB_FOR_NOTHING },
     { NULL, 0 },
 };
 

@@ -269,8 +269,8 @@ bool clb_setting_text(struct clb_settings *s, const char *key, char *buf, size_t
     return clb_setting_fail(s, e, err, "%s is no text that is understood here", shown(e, text));
 }
 
-bool clb_setting_list(struct clb_settings *s, const char *key, uint32_t *list, uint32_t room,
-                      uint32_t *count, struct clb_err *err)
+bool clb_setting_list(struct clb_settings *s, const char *key, uint32_t hi, uint32_t *list,
+                      uint32_t room, uint32_t *count, struct clb_err *err)
 {
     const struct clb_setting *e = clb_setting_find(s, key);
     struct clb_err ignored;
@@ -286,17 +286,17 @@ bool clb_setting_list(struct clb_settings *s, const char *key, uint32_t *list, u
         clb_json_array(&j);
         while (fits && clb_json_item(&j)) {
             fits = n < room;
-            list[fits ? n++ : 0] = (uint32_t)clb_json_u64(&j, INT32_MAX);
+            list[fits ? n++ : 0] = (uint32_t)clb_json_u64(&j, hi);
         }
     } else {
-        list[n++] = (uint32_t)clb_json_u64(&j, INT32_MAX);
+        list[n++] = (uint32_t)clb_json_u64(&j, hi);
     }
     if (!fits) {
         clb_json_abandon(&j);
         return clb_setting_fail(s, e, err, "more than %u entries", room);
     }
     if (!clb_json_close(&j, &ignored))
-        return clb_setting_fail(s, e, err, "a list of whole numbers is expected, found %s",
+        return clb_setting_fail(s, e, err, "whole numbers from 0 to %u are expected, found %s", hi,
                                 shown(e, text));
     *count = n;
     return true;

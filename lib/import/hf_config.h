@@ -53,9 +53,10 @@ bool clb_setting_bool(struct clb_settings *s, const char *key, bool *out, struct
 /* Fills buf (size n) with a text without NUL; longer ones are refused. */
 bool clb_setting_text(struct clb_settings *s, const char *key, char *buf, size_t n,
                       struct clb_err *err);
-/* A list of numbers, or one number, at most `room` of them; *count stays when absent or null. */
-bool clb_setting_list(struct clb_settings *s, const char *key, uint32_t *list, uint32_t room,
-                      uint32_t *count, struct clb_err *err);
+/* A list of numbers up to hi, or one number, at most `room` of them; *count stays when absent or
+ * null. */
+bool clb_setting_list(struct clb_settings *s, const char *key, uint32_t hi, uint32_t *list,
+                      uint32_t room, uint32_t *count, struct clb_err *err);
 
 /* "config.json: byte 12: 'key': why" with CLB_BAD_INPUT; returns false. */
 bool clb_setting_fail(const struct clb_settings *s, const struct clb_setting *e,

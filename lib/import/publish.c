@@ -7,12 +7,13 @@
 enum { MANY_EOS = sizeof((struct clb_generation *)0)->eos_token / sizeof(int32_t) };
 
 /* bos_token_id and eos_token_id; what the object does not have stays. */
-static bool read_ends(struct clb_generation *g, struct clb_settings *s, struct clb_err *err)
+static bool read_ends(struct clb_generation *g, struct clb_settings *s, uint32_t vocab_size,
+                      struct clb_err *err)
 {
     uint32_t bos = UINT32_MAX, eos[MANY_EOS], n = UINT32_MAX;
 
-    if (!clb_setting_u32(s, "bos_token_id", 0, INT32_MAX, &bos, err) ||
-        !clb_setting_list(s, "eos_token_id", eos, MANY_EOS, &n, err))
+    if (!clb_setting_u32(s, "bos_token_id", 0, vocab_size - 1, &bos, err) ||
+        !clb_setting_list(s, "eos_token_id", vocab_size - 1, eos, MANY_EOS, &n, err))
         return false;
     if (bos != UINT32_MAX)
         g->bos_token = (int32_t)bos;
@@ -35,7 +36,7 @@ static bool read_real(struct clb_settings *s, const char *key, double lo, double
 }
 
 bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *c,
-                         struct clb_settings *config, struct clb_err *err)
+                         struct clb_settings *config, uint32_t vocab_size, struct clb_err *err)
 {
     const struct clb_mapfile *m = &c->text[CLB_CKPT_GENERATION];
     struct clb_settings s = { 0 };
@@ -48,12 +49,13 @@ bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *
                                   .min_p = NAN,
                                   .repetition_penalty = NAN,
                                   .top_k = -1 };
-    if (!read_ends(g, config, err))
+    if (!read_ends(g, config, vocab_size, err))
         return false;
     if (!m->path)
         return true;
     if (!clb_settings_read(&s, (const char *)m->data, m->size, m->path, err) ||
-        !read_ends(g, &s, err) || !read_real(&s, "temperature", 0, 1000, &g->temperature, err) ||
+        !read_ends(g, &s, vocab_size, err) ||
+        !read_real(&s, "temperature", 0, 1000, &g->temperature, err) ||
         !read_real(&s, "top_p", 0, 1, &g->top_p, err) ||
         !read_real(&s, "min_p", 0, 1, &g->min_p, err) ||
         !read_real(&s, "repetition_penalty", 1e-3, 1000, &g->repetition_penalty, err) ||

@@ -41,6 +41,8 @@ float clb_pack_limit(enum clb_dtype t)
 {
     if (t == CLB_F16)
         return 65504.0f;
+    if (t == CLB_BF16)
+        return 0x1.FEp127f;
     return t == CLB_INT4 ? CLB_INT4_LIMIT : FLT_MAX;
 }
 

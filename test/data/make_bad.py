@@ -137,6 +137,7 @@ def config_cases():
     config("config_unknown_key", ["byte", "'attention_wobble' is 0.5", "--ignore-key attention_wobble"], setting(attention_wobble=0.5))
     config("config_quantised", ["'quantization_config'"], setting(quantization_config={"quant_method": "gptq"}))
     config("config_bad_eos", ["'eos_token_id'"], setting(eos_token_id="</s>"))
+    config("config_eos_beyond", ["'eos_token_id'", "from 0 to 262"], setting(eos_token_id=[2, 263]))
     config("config_not_json", ["config.json: byte"], raw=lambda b: b[:300])
     config("config_empty", ["config.json: byte 0"], raw=lambda b: b"")
     config("config_duplicate_key", ["'hidden_size'", "duplicate"], raw=lambda b: b.replace(b'"vocab_size"', b'"hidden_size": 64, "vocab_size"'))

@@ -38,7 +38,7 @@ static bool read_dense_layers(struct clb_settings *config, struct clb_arch *a, s
     bool dense = false;
 
     if (!clb_setting_u32(config, "decoder_sparse_step", 1, 1 << 20, &step, err) ||
-        !clb_setting_list(config, "mlp_only_layers", only, CLB_MAX_LAYERS, &n_only, err))
+        !clb_setting_list(config, "mlp_only_layers", INT32_MAX, only, CLB_MAX_LAYERS, &n_only, err))
         return false;
     for (uint32_t l = 0; l < a->n_layer; l++) {
         bool listed = false;
