@@ -115,7 +115,7 @@ struct work {
     _Atomic uint64_t done;
     pthread_mutex_t lock;
     struct clb_err *err;
-    bool failed;
+    atomic_bool failed;
 };
 
 static bool compare_one(struct work *w, uint32_t i, float *va, float *vb, struct clb_err *err)

@@ -230,7 +230,7 @@ static void model_lines(const struct clb_reader *r, const struct part part[KINDS
     line("also", t.p ? t.p : "");
     clb_text_free(&t);
     if (!clb_arch_runnable(a, &err))
-        line("runs here", err.text);
+        printf("  %-14s no: %s\n", "runs here", err.text);
 }
 
 /* -- text and origin -------------------------------------------------------------------------- */

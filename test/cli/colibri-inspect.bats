@@ -251,3 +251,20 @@ EOF
     awk -v got="$output" -v want="$want" 'BEGIN { d = got - want; exit !(d * d < 0.003 * 0.003 && got != 0) }' ||
         fail "$output is not $want"
 }
+
+@test "inspect: letters are short for the long options" {
+    pairs=(s summary e experts T tensors c verify p plan)
+    for ((i = 0; i < ${#pairs[@]}; i += 2)); do
+        # The speed of reading is not the same twice, and neither is the free memory.
+        mask='s/[0-9.]+ [kMG]?B\/s//; s/^available.*//'
+        diff <(colibri-inspect "-${pairs[i]}" demo.bin | sed -E "$mask") \
+            <(colibri-inspect "--${pairs[i + 1]}" demo.bin | sed -E "$mask")
+    done
+    run -0 colibri-inspect -q -d demo.bin demo.bin
+    [[ -z $output ]]
+    run -0 colibri-inspect -q -a "$DEMO_SRC" demo.bin
+    [[ $(colibri-inspect --plan --json -b 2 demo.bin | jq .batch) == 2 ]]
+    # Twice -v: where in the source an error arose.
+    run -3 --separate-stderr colibri-inspect -v -v missing.bin
+    has "$stderr" ".c:"
+}
