@@ -111,7 +111,7 @@ struct run_logits {
 };
 bool run_logits_open(struct run *r, struct clb_err *err);
 void run_logits_row(void *job, size_t position, const float *logits); /* a colibri_rows_fn */
-bool run_logits_turn(struct run_job *job, struct clb_err *err); /* its rows may go to the file now */
+bool run_logits_turn(struct run_job *job, struct clb_err *err); /* its rows may go to the file */
 
 /* -- schedule.c -------------------------------------------------------------------------------- */
 

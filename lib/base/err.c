@@ -26,7 +26,8 @@ bool clb_fail_at(struct clb_err *err, enum clb_code code, const char *site, cons
     return false;
 }
 
-bool clb_fail_sys_at(struct clb_err *err, enum clb_code code, const char *site, const char *fmt, ...)
+bool clb_fail_sys_at(struct clb_err *err, enum clb_code code, const char *site, const char *fmt,
+                     ...)
 {
     int sys = errno; /* before anything below can change it */
     va_list ap;

@@ -14,7 +14,7 @@
 /* The public COLIBRI_* status values are the same numbers (lib/colibri.h). */
 enum clb_code {
     CLB_OK = 0,
-    CLB_FAILED = 1,      /* the operating system said no, or an internal limit: err->sys has errno */
+    CLB_FAILED = 1,      /* the operating system said no (err->sys has errno), or a limit of ours */
     CLB_USAGE = 2,       /* the caller asked for something impossible */
     CLB_BAD_INPUT = 3,   /* bytes from outside are not what they claim to be, or are missing */
     CLB_NO_SPACE = 4,    /* not enough memory or disk */
@@ -42,8 +42,8 @@ struct clb_err {
  * into CLB_NO_SPACE. */
 bool clb_fail_at(struct clb_err *err, enum clb_code code, const char *site, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-bool clb_fail_sys_at(struct clb_err *err, enum clb_code code, const char *site, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+bool clb_fail_sys_at(struct clb_err *err, enum clb_code code, const char *site, const char *fmt,
+                     ...) __attribute__((format(printf, 4, 5)));
 /* Prepends "where: " to the text. */
 bool clb_fail_in(struct clb_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Sets coordinates for programs that embed the library (the text is not changed). NULL and

@@ -12,7 +12,7 @@ setup() {
 }
 
 # A prompt of many tokens: how the Bible might begin, again and again.
-long_prompt() { for ((i = 0; i < ${1:-40}; i++)); do printf 'In the beginning God created the heaven and the earth. '; done; }
+long_prompt() { yes 'In the beginning God created the heaven and the earth. ' | head -n "$1" | tr -d '\n'; }
 
 # -- text ----------------------------------------------------------------------------------------
 
@@ -454,6 +454,24 @@ wait_for() { # STATUS of $pid
     [[ ! -s err ]] || fail "$(cat err)"
     [[ $(tail -c1 out | od -An -tx1) == " 0a" ]]
     [[ -z $(ls -A logits) ]]
+}
+
+@test "Ctrl-C: twice ends a long pass at once, and takes the logits along" {
+    long_prompt 60 >line
+    echo >>line
+    for ((i = 0; i < 64; i++)); do cat line; done >prompts
+    mkdir logits
+    env --default-signal=INT colibri-run --cpu scalar -t 1 --lines --batch 64 --prefill-chunk 65536 \
+        --logits logits/l -n 1 "$M" <prompts >out 2>err &
+    pid=$!
+    for ((i = 0; i < 400; i++)); do [[ -n $(ls -A logits) ]] && break; sleep 0.02; done
+    sleep 0.5
+    kill -INT $pid
+    sleep 0.5
+    kill -0 $pid # the pass of 60,000 rows goes on
+    kill -INT $pid
+    wait_for 130
+    [[ -z $(ls -A logits) && ! -s out && ! -s err ]]
 }
 
 @test "Ctrl-C: while waiting for the prompt" {
