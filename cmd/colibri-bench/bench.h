@@ -29,7 +29,8 @@ struct bench_options {
     int32_t kv_dtype;
     bool ids; /* documents are token ids */
     bool quiet;
-    const char *cpu_level;
+    const char *cpu_level, *backend;
+    uint64_t memory; /* bytes; 0: no limit */
 };
 
 struct bench_tokens {

@@ -13,6 +13,7 @@ static const char style[] =
     "<style>\n"
     "text { font: 13px system-ui, sans-serif; fill: #24292f }\n"
     ".head { font-size: 15px; font-weight: 600 } .in { fill: #ffffff; font-size: 12px }\n"
+    ".key { font-size: 12px }\n"
     ".s0 { fill: #8c959f } .s1 { fill: #1f6feb } .s2 { fill: #0a4fb0 } .s3 { fill: #54a0f5 }\n"
     ".s4 { fill: #8250df } .s5 { fill: #bf8700 } .s6 { fill: #cf4a1c } .s7 { fill: #1a7f37 }\n"
     ".s8 { fill: #b35900 } .s9 { fill: #57606a } .s10 { fill: #afb8c1 }\n"
@@ -66,9 +67,10 @@ static void legend(struct clb_text *t, const struct bench_phase *p, double y)
         clb_text_printf(
             t, "<rect class=\"s%u\" x=\"%.0f\" y=\"%.0f\" width=\"11\" height=\"11\" rx=\"2\"/>", i,
             at, line - 10);
-        clb_text_printf(t, "<text x=\"%.0f\" y=\"%.0f\">%s %.1f %%, %.3f ms</text>\n", at + 17,
-                        line, p->stage[i].name, share_of(p, i) * 100,
-                        p->stage[i].time.median / p->steps * 1e3);
+        double ms = p->stage[i].time.median / p->steps * 1e3;
+        clb_text_printf(t, "<text class=\"key\" x=\"%.0f\" y=\"%.0f\">%s %.1f %%, %.*f ms</text>\n",
+                        at + 16, line, p->stage[i].name, share_of(p, i) * 100,
+                        ms < 10 ? 2 : ms < 100 ? 1 : 0, ms);
     }
 }
 
@@ -79,8 +81,10 @@ static double phase(struct clb_text *t, const struct bench_run *run, const struc
         return y;
     clb_text_printf(t, "<text class=\"head\" x=\"%d\" y=\"%.0f\">%s: %u tokens", LEFT, y + 18,
                     p->name, p->tokens / run->batch);
-    clb_text_printf(t, " x %u sequences, %u threads: %.1f tokens/s%s</text>\n", run->batch,
-                    run->threads, bench_tokens_per_second(p),
+    if (run->batch > 1)
+        clb_text_printf(t, " x %u sequences", run->batch);
+    clb_text_printf(t, ", %u thread%s, %.1f tokens/s%s</text>\n", run->threads,
+                    run->threads > 1 ? "s" : "", bench_tokens_per_second(p),
                     p->steps > 1 ? " (times per step)" : "");
     bars(t, p, y + 30);
     legend(t, p, y + 30 + BAR_HEIGHT + 22);
@@ -89,6 +93,7 @@ static double phase(struct clb_text *t, const struct bench_run *run, const struc
 
 void bench_svg(struct clb_text *t, const struct bench_result *r)
 {
+    const char *slash = strrchr(r->path, '/'), *file = slash ? slash + 1 : r->path;
     uint32_t phases = 0;
     double y = 44;
 
@@ -100,9 +105,9 @@ void bench_svg(struct clb_text *t, const struct bench_result *r)
                     WIDTH, height);
     clb_text_printf(t, " viewBox=\"0 0 %d %u\" role=\"img\">\n<title>Where the time of ", WIDTH,
                     height);
-    escaped(t, r->path);
+    escaped(t, file);
     clb_text_printf(t, " goes</title>\n%s<text x=\"%d\" y=\"26\">", style, LEFT);
-    escaped(t, r->path);
+    escaped(t, file);
     clb_text_printf(t, ", experts %s, ", r->info.expert_dtype);
     escaped(t, r->info.device);
     clb_text_puts(t, "</text>\n");

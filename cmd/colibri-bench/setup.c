@@ -45,6 +45,8 @@ bool bench_load(struct colibri_model **out, struct colibri_model_info *info, con
         .size = sizeof lo,
         .threads = threads,
         .cpu_level = o->cpu_level,
+        .backend = o->backend,
+        .memory = o->memory,
     };
 
     *out = colibri_load_model_ex(path, &lo, NULL);
