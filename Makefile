@@ -114,13 +114,14 @@ $(BUILD)/examples/%: $(BUILD)/examples/%.c.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(BUILD)/colibri.pc: lib/colibri.pc.in $(BUILD)/flags
+# Always written: it depends on PREFIX and the like, which are no reason to compile anything.
+$(BUILD)/colibri.pc: lib/colibri.pc.in FORCE
+	@mkdir -p $(@D)
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 	    -e 's|@VERSION@|$(VERSION)|; s|@LIBS@|$(LDLIBS)|' $< > $@
 
 # Changes only when the flags do, so that other flags mean a full rebuild.
-FLAGS = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDLIBS) $(ZLIB_A) $(ZLIB_DEFS) \
-        $(PREFIX) $(LIBDIR) $(INCLUDEDIR)
+FLAGS = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDLIBS) $(ZLIB_A) $(ZLIB_DEFS)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@

@@ -74,7 +74,7 @@ static void stage_row(const struct sheet *s, const char *name, const struct benc
     cell_rate(s->t, time->median > 0 ? (double)bytes / time->median : 0);
     cell_rate(s->t, time->median > 0 ? (double)macs / time->median : 0);
     if (s->spread)
-        clb_table_cell(s->t, "± %.1f %%", time->spread * 100);
+        clb_table_cell(s->t, time->spread > 1 ? "noisy" : "± %.1f %%", time->spread * 100);
 }
 
 static bool stage_table(const struct bench_phase *p, uint32_t repeats, FILE *f)

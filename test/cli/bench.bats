@@ -58,7 +58,7 @@ setup() {
     colibri-bench "${quick[@]}" --svg s.svg "$demo" >/dev/null
     python3 -c 'import sys, xml.dom.minidom as m; m.parse("s.svg")'
     has "$(cat s.svg)" ExpertCompute prefill decode prefers-color-scheme
-    run_err 1 colibri-bench "${quick[@]}" --svg s.svg "$demo"
+    run_err 2 colibri-bench "${quick[@]}" --svg s.svg "$demo"
     has "$message" s.svg -f
     colibri-bench "${quick[@]}" --svg s.svg -f "$demo" >/dev/null
     holds_only . s.svg text

@@ -35,7 +35,7 @@ options_of() { "$1" --completions | sed 's/=.*//' | sort; }
     for p in "${programs[@]}"; do
         "$p" --help | grep -oE '^ +(-[A-Za-z], +)?--[a-z0-9-]+( [^ ]+)?' | sed -E 's/^ +//; s/, +/ /' | sort >"$BATS_TEST_TMPDIR/help"
         sed -nE '/^\.Sh OPTIONS/,/^\.Sh [^O]/s/^\.It Fl //p' "$REPO/man/$p.1" |
-            sed -E 's/^([A-Za-z0-9]) , (Fl )?-/-\1 --/; s/^-([a-z])/--\1/; s/ Ar / /; s/ \| (Ar )?/|/g; s/ Op / /; s/ No / /g' | sort >"$BATS_TEST_TMPDIR/man"
+            sed -E 's/^([A-Za-z0-9]) , (Fl )?-/-\1 --/; s/^-([a-z0-9-]+)( Ar|$)/--\1\2/; s/ Ar / /; s/ \| (Ar )?/|/g; s/ Op / /; s/ No / /g' | sort >"$BATS_TEST_TMPDIR/man"
         diff "$BATS_TEST_TMPDIR/help" "$BATS_TEST_TMPDIR/man" || fail "$p"
     done
 }

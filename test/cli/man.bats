@@ -14,7 +14,7 @@ setup() {
 }
 
 examples() { # MAN PAGE: one command a line
-    sed -nE '/^\.Sh EXAMPLES/,/^\.Sh [^E]/s/^(\.Dl )?\$ //p' "$1" | sed 's/\\&//g; s/\\e/\\/g'
+    sed -nE '/^\.Sh EXAMPLES/,/^\.Sh [^E]/s/^(\.Dl )?\$ //p' "$1" | sed 's/\\&//g; s/\\e/\\/g; s/\\(dq/"/g'
 }
 
 run_examples() {
