@@ -6,18 +6,18 @@
 #include "lib/base/mem.h"
 #include "lib/import/hf_tokenizer_impl.h"
 
-void hf_open(const struct hf *h, struct clb_json *j, struct clb_str raw)
+void clb_hf_open(const struct hf *h, struct clb_json *j, struct clb_str raw)
 {
     clb_json_open(j, raw.p, raw.n, h->file);
     j->base = (uint64_t)(raw.p - h->json);
 }
 
-bool hf_is_null(struct clb_str raw)
+bool clb_hf_is_null(struct clb_str raw)
 {
     return !raw.p || clb_str_is(raw, "null");
 }
 
-bool hf_refuse(struct hf *h, struct clb_str raw, const char *fmt, ...)
+bool clb_hf_refuse(struct hf *h, struct clb_str raw, const char *fmt, ...)
 {
     uint64_t at = (uint64_t)(raw.p - h->json);
     char why[256];
@@ -30,7 +30,7 @@ bool hf_refuse(struct hf *h, struct clb_str raw, const char *fmt, ...)
     return clb_err_place(h->err, h->file, NULL, at);
 }
 
-bool hf_unknown(struct clb_json *j, struct clb_str key)
+bool clb_hf_unknown(struct clb_json *j, struct clb_str key)
 {
     char name[80];
     struct clb_str raw;
@@ -83,12 +83,12 @@ static bool read_parts(struct hf *h, struct clb_str part[HF_N_PART])
                 clb_json_fail(&j, "version '%.*s', but only 1.0 is known", (int)version.n,
                               version.p);
         } else {
-            hf_unknown(&j, key);
+            clb_hf_unknown(&j, key);
         }
     }
     if (!clb_json_close(&j, h->err))
         return false;
-    if (hf_is_null(part[HF_MODEL]))
+    if (clb_hf_is_null(part[HF_MODEL]))
         return clb_fail(h->err, CLB_BAD_INPUT, "%s: has no 'model'", h->file);
     return true;
 }
@@ -99,7 +99,7 @@ static bool padding(struct hf *h, struct clb_str raw)
     struct clb_json j;
     struct clb_str key;
 
-    hf_open(h, &j, raw);
+    clb_hf_open(h, &j, raw);
     clb_json_object(&j);
     while (clb_json_key(&j, &key)) {
         if (clb_str_is(key, "strategy")) {
@@ -108,7 +108,7 @@ static bool padding(struct hf *h, struct clb_str raw)
             if (!batch)
                 clb_json_fail(&j, "only the strategy BatchLongest is supported");
         } else if (clb_str_is(key, "pad_to_multiple_of")) {
-            hf_unknown(&j, key);
+            clb_hf_unknown(&j, key);
         } else {
             clb_json_skip(&j, NULL);
         }
@@ -118,10 +118,10 @@ static bool padding(struct hf *h, struct clb_str raw)
 
 static bool extras(struct hf *h, const struct clb_str part[HF_N_PART])
 {
-    if (!hf_is_null(part[HF_TRUNCATION]))
-        return hf_refuse(h, part[HF_TRUNCATION],
+    if (!clb_hf_is_null(part[HF_TRUNCATION]))
+        return clb_hf_refuse(h, part[HF_TRUNCATION],
                          "'truncation' would cut every text: set it to null in the file");
-    return hf_is_null(part[HF_PADDING]) || padding(h, part[HF_PADDING]);
+    return clb_hf_is_null(part[HF_PADDING]) || padding(h, part[HF_PADDING]);
 }
 
 /* In the order of what needs what: the vocabulary, then what names its pieces. */
@@ -132,18 +132,18 @@ static bool compile(struct hf *h, const struct clb_str part[HF_N_PART])
     head->unk = CLB_NO_ID;
     h->byte_level_at = CLB_NO_OFFSET;
     if (!extras(h, part) ||
-        !(hf_is_null(part[HF_NORMALIZER]) || hf_normalizer(h, part[HF_NORMALIZER], 0)) ||
-        !(hf_is_null(part[HF_PRE_TOKENIZER]) || hf_pre_tokenizer(h, part[HF_PRE_TOKENIZER], 0)))
+        !(clb_hf_is_null(part[HF_NORMALIZER]) || clb_hf_normalizer(h, part[HF_NORMALIZER], 0)) ||
+        !(clb_hf_is_null(part[HF_PRE_TOKENIZER]) || clb_hf_pre_tokenizer(h, part[HF_PRE_TOKENIZER], 0)))
         return false;
-    if (hf_is_null(part[HF_DECODER]))
+    if (clb_hf_is_null(part[HF_DECODER]))
         head->decoder_flags |= CLB_DECODE_JOIN;
-    else if (!hf_decoder(h, part[HF_DECODER], 0))
+    else if (!clb_hf_decoder(h, part[HF_DECODER], 0))
         return false;
-    return hf_model(h, part[HF_MODEL]) &&
-           (hf_is_null(part[HF_ADDED]) || hf_added_tokens(h, part[HF_ADDED])) &&
-           (hf_is_null(part[HF_POST_PROCESSOR]) ||
-            hf_post_processor(h, part[HF_POST_PROCESSOR], 0)) &&
-           hf_texts(h);
+    return clb_hf_model(h, part[HF_MODEL]) &&
+           (clb_hf_is_null(part[HF_ADDED]) || clb_hf_added_tokens(h, part[HF_ADDED])) &&
+           (clb_hf_is_null(part[HF_POST_PROCESSOR]) ||
+            clb_hf_post_processor(h, part[HF_POST_PROCESSOR], 0)) &&
+           clb_hf_texts(h);
 }
 
 bool clb_hf_tokenizer_compile(struct clb_text *out, const char *json, size_t n, const char *file,

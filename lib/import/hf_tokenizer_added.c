@@ -39,7 +39,7 @@ static uint32_t read_added(struct hf *h, struct clb_json *j, uint32_t *flags)
             struct clb_str s = clb_json_string(j);
             clb_text_add(&h->scratch, s.p, s.n);
         } else {
-            hf_unknown(j, key);
+            clb_hf_unknown(j, key);
         }
     }
     return seen;
@@ -87,10 +87,10 @@ static bool add_token(struct hf *h, struct clb_json *j, uint32_t *next)
                                 "normalized and special");
     if (!name.n)
         return true; /* the reference passes over it */
-    id = hf_find(h, name);
+    id = clb_hf_find(h, name);
     if (id == CLB_NO_ID) {
         id = (*next)++;
-        if (!hf_add_piece(h, j, name, id))
+        if (!clb_hf_add_piece(h, j, name, id))
             return false;
     } else if (h->b.piece[id].flags & CLB_PIECE_ADDED) {
         return clb_json_fail(j, "added token '%.*s' is there twice", (int)name.n, name.p);
@@ -99,13 +99,13 @@ static bool add_token(struct hf *h, struct clb_json *j, uint32_t *next)
     return set_find(h, j, id, name);
 }
 
-bool hf_added_tokens(struct hf *h, struct clb_str raw)
+bool clb_hf_added_tokens(struct hf *h, struct clb_str raw)
 {
     struct clb_json j;
     uint32_t next = h->n_model;
     bool ok = true;
 
-    hf_open(h, &j, raw);
+    clb_hf_open(h, &j, raw);
     clb_json_array(&j);
     while (ok && clb_json_item(&j))
         ok = add_token(h, &j, &next);
@@ -141,7 +141,7 @@ static bool special_token(struct hf *h, struct clb_str special, struct clb_str n
     struct clb_str key;
     bool found = false;
 
-    hf_open(h, &j, special);
+    clb_hf_open(h, &j, special);
     clb_json_object(&j);
     while (clb_json_key(&j, &key)) {
         if (!clb_str_eq(key, name)) {
@@ -162,7 +162,7 @@ static bool special_token(struct hf *h, struct clb_str special, struct clb_str n
     }
     if (!clb_json_close(&j, h->err))
         return false;
-    return found || hf_refuse(h, special, "the template's '%.*s' is not in special_tokens",
+    return found || clb_hf_refuse(h, special, "the template's '%.*s' is not in special_tokens",
                               (int)name.n, name.p);
 }
 
@@ -207,7 +207,7 @@ static bool wrap(struct hf *h, const struct hf_fields *f, const struct around *a
     struct clb_tables_head *head = &h->b.head;
 
     if (head->n_before + a->n[0] > 64 || head->n_after + a->n[1] > 64)
-        return hf_refuse(h, f->raw, "more than 64 tokens around a text");
+        return clb_hf_refuse(h, f->raw, "more than 64 tokens around a text");
     memmove(h->b.before + a->n[0], h->b.before, head->n_before * sizeof *h->b.before);
     memcpy(h->b.before, a->id[0], a->n[0] * sizeof *h->b.before);
     memcpy(h->b.after + head->n_after, a->id[1], a->n[1] * sizeof *h->b.after);
@@ -222,13 +222,13 @@ static bool template(struct hf *h, const struct hf_fields *f)
     struct around a = { .n = { 0, 0 } };
     bool after = false, ok = true;
 
-    hf_open(h, &j, f->single);
+    clb_hf_open(h, &j, f->single);
     clb_json_array(&j);
     while (ok && clb_json_item(&j))
         ok = template_item(h, &j, f->special_tokens, &a, &after);
     if (ok && clb_json_ok(&j) && !after)
         return clb_json_abandon(&j),
-               hf_refuse(h, f->single, "the template for one text lacks the text");
+               clb_hf_refuse(h, f->single, "the template for one text lacks the text");
     if (!ok && clb_json_ok(&j))
         return clb_json_abandon(&j), false;
     return clb_json_close(&j, h->err) && wrap(h, f, &a);
@@ -239,7 +239,7 @@ static bool named_id(struct hf *h, struct clb_str raw, struct around *a, bool af
 {
     struct clb_json j;
 
-    hf_open(h, &j, raw);
+    clb_hf_open(h, &j, raw);
     clb_json_array(&j);
     if (clb_json_item(&j))
         clb_json_string(&j);
@@ -250,21 +250,21 @@ static bool named_id(struct hf *h, struct clb_str raw, struct around *a, bool af
     return clb_json_close(&j, h->err);
 }
 
-bool hf_post_processor(struct hf *h, struct clb_str raw, int depth)
+bool clb_hf_post_processor(struct hf *h, struct clb_str raw, int depth)
 {
     struct hf_fields f;
     struct around a = { .n = { 0, 0 } };
 
-    if (!hf_read_fields(h, raw, &f))
+    if (!clb_hf_read_fields(h, raw, &f))
         return false;
     if (!strcmp(f.type, "Sequence"))
-        return hf_check_fields(h, &f, HF_LIST, 0) && hf_each(h, f.list, depth, hf_post_processor);
+        return clb_hf_check_fields(h, &f, HF_LIST, 0) && clb_hf_each(h, f.list, depth, clb_hf_post_processor);
     if (!strcmp(f.type, "ByteLevel")) /* trims offsets, which nobody asks for */
-        return hf_check_fields(h, &f, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS, HF_USE_REGEX);
+        return clb_hf_check_fields(h, &f, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS, HF_USE_REGEX);
     if (!strcmp(f.type, "TemplateProcessing"))
-        return hf_check_fields(h, &f, HF_SINGLE | HF_SPECIAL_TOKENS, HF_PAIR) && template(h, &f);
+        return clb_hf_check_fields(h, &f, HF_SINGLE | HF_SPECIAL_TOKENS, HF_PAIR) && template(h, &f);
     if (!strcmp(f.type, "RobertaProcessing") || !strcmp(f.type, "BertProcessing"))
-        return hf_check_fields(h, &f, HF_SEP | HF_CLS, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS) &&
+        return clb_hf_check_fields(h, &f, HF_SEP | HF_CLS, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS) &&
                named_id(h, f.cls, &a, false) && named_id(h, f.sep, &a, true) && wrap(h, &f, &a);
-    return hf_refuse(h, raw, "the post-processor '%s' is not supported", f.type);
+    return clb_hf_refuse(h, raw, "the post-processor '%s' is not supported", f.type);
 }

@@ -19,7 +19,7 @@ static struct hf_piece_op *new_op(struct hf *h, const struct hf_fields *f)
 {
     if (h->n_op < sizeof h->op / sizeof *h->op)
         return &h->op[h->n_op++];
-    hf_refuse(h, f->raw, "a decoder of more than %zu steps", sizeof h->op / sizeof *h->op);
+    clb_hf_refuse(h, f->raw, "a decoder of more than %zu steps", sizeof h->op / sizeof *h->op);
     return NULL;
 }
 
@@ -39,7 +39,7 @@ static bool place(struct hf *h, const struct hf_fields *f, uint32_t not_after)
 {
     if (!(h->b.head.decoder_flags & not_after))
         return true;
-    return hf_refuse(h, f->raw, "the decoder '%s' is not supported at this place of the sequence",
+    return clb_hf_refuse(h, f->raw, "the decoder '%s' is not supported at this place of the sequence",
                      f->type);
 }
 
@@ -50,9 +50,9 @@ static bool replace(struct hf *h, const struct hf_fields *f)
     if (!op)
         return false;
     op->step = (struct clb_step){ .op = CLB_DO_REPLACE };
-    if (!hf_pattern(h, f, &op->step))
+    if (!clb_hf_pattern(h, f, &op->step))
         return false;
-    op->step.with = clb_build_string(&h->b, hf_string(h, f->content));
+    op->step.with = clb_build_string(&h->b, clb_hf_string(h, f->content));
     return true;
 }
 
@@ -61,8 +61,8 @@ static bool strip(struct hf *h, const struct hf_fields *f)
     struct clb_tables_head *head = &h->b.head;
     uint32_t c;
 
-    if (!is_one_char(hf_string(h, f->content), &c))
-        return hf_refuse(h, f->raw, "the content of Strip is one character");
+    if (!is_one_char(clb_hf_string(h, f->content), &c))
+        return clb_hf_refuse(h, f->raw, "the content of Strip is one character");
     if (!(head->decoder_flags & (FUSED | CLB_DECODE_BYTES))) {
         struct hf_piece_op *op = is_fused(h) ? NULL : new_op(h, f);
         if (!op)
@@ -73,7 +73,7 @@ static bool strip(struct hf *h, const struct hf_fields *f)
         return true;
     }
     if (f->stop || head->strip)
-        return hf_refuse(h, f->raw, "Strip at the end of the text is not supported");
+        return clb_hf_refuse(h, f->raw, "Strip at the end of the text is not supported");
     head->strip = f->start;
     head->strip_char = c;
     return true;
@@ -84,20 +84,20 @@ static bool metaspace(struct hf *h, const struct hf_fields *f)
 {
     uint32_t c;
 
-    if (!is_one_char(hf_string(h, f->text), &c))
-        return hf_refuse(h, f->raw, "the replacement of Metaspace is one character");
+    if (!is_one_char(clb_hf_string(h, f->text), &c))
+        return clb_hf_refuse(h, f->raw, "the replacement of Metaspace is one character");
     if (f->given & HF_ADD_PREFIX_SPACE && !f->add_prefix_space && !f->never)
-        return hf_refuse(h, f->raw, "add_prefix_space is false, which contradicts prepend_scheme");
+        return clb_hf_refuse(h, f->raw, "add_prefix_space is false, which contradicts prepend_scheme");
     if (!f->never) {
         h->b.head.decoder_flags |= CLB_DECODE_FIRST;
-        h->b.head.mark = clb_build_string(&h->b, hf_string(h, f->text));
+        h->b.head.mark = clb_build_string(&h->b, clb_hf_string(h, f->text));
         return true;
     }
     struct hf_piece_op *op = new_op(h, f);
     if (!op)
         return false;
     op->step = (struct clb_step){ .op = CLB_DO_REPLACE, .find = CLB_FIND_TEXT };
-    op->step.text = clb_build_string(&h->b, hf_string(h, f->text));
+    op->step.text = clb_build_string(&h->b, clb_hf_string(h, f->text));
     op->step.with = clb_build_string(&h->b, clb_str(" "));
     return true;
 }
@@ -105,9 +105,9 @@ static bool metaspace(struct hf *h, const struct hf_fields *f)
 static bool suffix(struct hf *h, const struct hf_fields *f)
 {
     if (!f->text.n)
-        return hf_refuse(h, f->raw, "an empty suffix is not supported");
+        return clb_hf_refuse(h, f->raw, "an empty suffix is not supported");
     h->b.head.decoder_flags |= CLB_DECODE_SUFFIX;
-    h->b.head.mark = clb_build_string(&h->b, hf_string(h, f->text));
+    h->b.head.mark = clb_build_string(&h->b, clb_hf_string(h, f->text));
     return true;
 }
 
@@ -118,41 +118,41 @@ static bool decoder_step(struct hf *h, struct clb_str raw, int depth)
     uint32_t *flags = &h->b.head.decoder_flags;
     struct hf_fields f;
 
-    if (!hf_read_fields(h, raw, &f))
+    if (!clb_hf_read_fields(h, raw, &f))
         return false;
     if (!strcmp(f.type, "Sequence"))
-        return hf_check_fields(h, &f, HF_LIST, 0) && hf_each(h, f.list, depth, decoder_step);
+        return clb_hf_check_fields(h, &f, HF_LIST, 0) && clb_hf_each(h, f.list, depth, decoder_step);
     if (!strcmp(f.type, "Fuse")) {
         *flags |= FUSED;
-        return hf_check_fields(h, &f, 0, 0);
+        return clb_hf_check_fields(h, &f, 0, 0);
     }
     if (!strcmp(f.type, "Strip"))
-        return hf_check_fields(h, &f, HF_CONTENT | HF_START | HF_STOP, 0) &&
+        return clb_hf_check_fields(h, &f, HF_CONTENT | HF_START | HF_STOP, 0) &&
                place(h, &f, CLB_DECODE_FIRST | CLB_DECODE_SUFFIX) && strip(h, &f);
     if (!strcmp(f.type, "Replace"))
-        return hf_check_fields(h, &f, HF_PATTERN | HF_CONTENT, 0) && place(h, &f, borders) &&
+        return clb_hf_check_fields(h, &f, HF_PATTERN | HF_CONTENT, 0) && place(h, &f, borders) &&
                replace(h, &f);
     if (!strcmp(f.type, "Metaspace"))
-        return hf_check_fields(h, &f, HF_REPLACEMENT,
+        return clb_hf_check_fields(h, &f, HF_REPLACEMENT,
                                HF_PREPEND_SCHEME | HF_SPLIT | HF_ADD_PREFIX_SPACE | HF_STR_REP) &&
                place(h, &f, borders) && metaspace(h, &f);
     if (!strcmp(f.type, "BPEDecoder"))
-        return hf_check_fields(h, &f, HF_SUFFIX, 0) && place(h, &f, borders) && suffix(h, &f);
+        return clb_hf_check_fields(h, &f, HF_SUFFIX, 0) && place(h, &f, borders) && suffix(h, &f);
     if (!strcmp(f.type, "ByteFallback")) {
-        bool ok = hf_check_fields(h, &f, 0, 0) && place(h, &f, borders);
+        bool ok = clb_hf_check_fields(h, &f, 0, 0) && place(h, &f, borders);
         *flags |= CLB_DECODE_FALLBACK;
         return ok;
     }
     if (!strcmp(f.type, "ByteLevel")) {
-        bool ok = hf_check_fields(h, &f, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS, HF_USE_REGEX) &&
+        bool ok = clb_hf_check_fields(h, &f, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS, HF_USE_REGEX) &&
                   place(h, &f, borders);
         *flags |= CLB_DECODE_BYTES;
         return ok;
     }
-    return hf_refuse(h, raw, "the decoder '%s' is not supported", f.type);
+    return clb_hf_refuse(h, raw, "the decoder '%s' is not supported", f.type);
 }
 
-bool hf_decoder(struct hf *h, struct clb_str raw, int depth)
+bool clb_hf_decoder(struct hf *h, struct clb_str raw, int depth)
 {
     struct clb_tables_head *head = &h->b.head;
 
@@ -161,7 +161,7 @@ bool hf_decoder(struct hf *h, struct clb_str raw, int depth)
     head->decoder_flags &= ~FUSED;
     if (head->model_flags & CLB_MODEL_BYTE_LEVEL &&
         (head->decoder_flags != CLB_DECODE_BYTES || h->n_op))
-        return hf_refuse(h, raw, "with the pre-tokenizer ByteLevel the decoder must be ByteLevel");
+        return clb_hf_refuse(h, raw, "with the pre-tokenizer ByteLevel the decoder must be ByteLevel");
     return true;
 }
 
@@ -258,13 +258,13 @@ static void set_skip(struct hf *h, uint32_t id)
 {
     struct clb_build_piece *p = &h->b.piece[id];
     struct clb_span seen = p->flags & CLB_PIECE_ADDED ? p->find : p->content;
-    uint32_t special = hf_find(h, (struct clb_str){ h->b.bytes.p + seen.at, seen.n });
+    uint32_t special = clb_hf_find(h, (struct clb_str){ h->b.bytes.p + seen.at, seen.n });
 
     if (special != CLB_NO_ID && h->b.piece[special].flags & CLB_PIECE_SPECIAL)
         p->flags |= CLB_PIECE_SKIP;
 }
 
-bool hf_texts(struct hf *h)
+bool clb_hf_texts(struct hf *h)
 {
     struct buffers t = { .now = { 0 } };
 

@@ -31,7 +31,7 @@ static struct clb_span keep(struct hf *h, struct clb_str s)
     return h->scratch.failed ? (struct clb_span){ 0, 0 } : span;
 }
 
-struct clb_str hf_string(const struct hf *h, struct clb_span s)
+struct clb_str clb_hf_string(const struct hf *h, struct clb_span s)
 {
     return (struct clb_str){ h->scratch.p ? h->scratch.p + s.at : "", s.n };
 }
@@ -171,14 +171,14 @@ static uint32_t field_of(struct clb_str key)
     return 0;
 }
 
-bool hf_read_fields(struct hf *h, struct clb_str raw, struct hf_fields *f)
+bool clb_hf_read_fields(struct hf *h, struct clb_str raw, struct hf_fields *f)
 {
     struct clb_json j;
     struct clb_str key;
 
     *f = (struct hf_fields){ .raw = raw, .use_regex = true, .split = true };
     clb_text_clear(&h->scratch);
-    hf_open(h, &j, raw);
+    clb_hf_open(h, &j, raw);
     clb_json_object(&j);
     while (clb_json_key(&j, &key)) {
         uint32_t field = field_of(key);
@@ -189,7 +189,7 @@ bool hf_read_fields(struct hf *h, struct clb_str raw, struct hf_fields *f)
             f->given |= field;
             read_field(h, &j, (enum hf_field)field, f);
         } else {
-            hf_unknown(&j, key);
+            clb_hf_unknown(&j, key);
         }
     }
     if (!clb_json_close(&j, h->err))
@@ -197,28 +197,28 @@ bool hf_read_fields(struct hf *h, struct clb_str raw, struct hf_fields *f)
     if (h->scratch.failed)
         return clb_fail_nomem(h->err, raw.n);
     if (!f->type[0])
-        return hf_refuse(h, raw, "this object has no 'type'");
+        return clb_hf_refuse(h, raw, "this object has no 'type'");
     return true;
 }
 
-bool hf_check_fields(struct hf *h, const struct hf_fields *f, uint32_t must, uint32_t may)
+bool clb_hf_check_fields(struct hf *h, const struct hf_fields *f, uint32_t must, uint32_t may)
 {
     for (unsigned i = 0; i < N_FIELD; i++) {
         const char *name = 1u << i == HF_LIST ? "a list of steps" : field_name[i];
         if (must >> i & 1 && !(f->given >> i & 1))
-            return hf_refuse(h, f->raw, "'%s' lacks '%s'", f->type, name);
+            return clb_hf_refuse(h, f->raw, "'%s' lacks '%s'", f->type, name);
         if (f->given >> i & 1 && !((must | may) >> i & 1))
-            return hf_refuse(h, f->raw, "'%s' with '%s' is not understood", f->type, name);
+            return clb_hf_refuse(h, f->raw, "'%s' with '%s' is not understood", f->type, name);
     }
     return true;
 }
 
-bool hf_pattern(struct hf *h, const struct hf_fields *f, struct clb_step *step)
+bool clb_hf_pattern(struct hf *h, const struct hf_fields *f, struct clb_step *step)
 {
-    struct clb_str s = hf_string(h, f->pattern);
+    struct clb_str s = clb_hf_string(h, f->pattern);
 
     if (!s.n)
-        return hf_refuse(h, f->pattern_raw, "an empty pattern is not supported");
+        return clb_hf_refuse(h, f->pattern_raw, "an empty pattern is not supported");
     if (!f->is_regex) {
         step->find = CLB_FIND_TEXT;
         step->text = clb_build_string(&h->b, s);
@@ -226,13 +226,13 @@ bool hf_pattern(struct hf *h, const struct hf_fields *f, struct clb_step *step)
     }
     step->find = clb_pattern_known(s);
     if (step->find == CLB_FIND_NONE)
-        return hf_refuse(h, f->pattern_raw,
+        return clb_hf_refuse(h, f->pattern_raw,
                          "the pattern '%.*s%s' is not one of those that are known",
                          (int)(s.n > 120 ? 120 : s.n), s.p, s.n > 120 ? "..." : "");
     return true;
 }
 
-bool hf_each(struct hf *h, struct clb_str list, int depth,
+bool clb_hf_each(struct hf *h, struct clb_str list, int depth,
              bool (*part)(struct hf *h, struct clb_str raw, int depth))
 {
     struct clb_json j;
@@ -240,8 +240,8 @@ bool hf_each(struct hf *h, struct clb_str list, int depth,
     bool ok = true;
 
     if (depth > 8)
-        return hf_refuse(h, list, "sequences are nested more than 8 deep");
-    hf_open(h, &j, list);
+        return clb_hf_refuse(h, list, "sequences are nested more than 8 deep");
+    clb_hf_open(h, &j, list);
     clb_json_array(&j);
     while (ok && clb_json_item(&j))
         ok = clb_json_skip(&j, &item) && part(h, item, depth + 1);

@@ -49,13 +49,13 @@ enum {
 
 /* -- hf_tokenizer.c -- */
 /* A reader on a part of the document; offsets in messages count from the start of the file. */
-void hf_open(const struct hf *h, struct clb_json *j, struct clb_str raw);
+void clb_hf_open(const struct hf *h, struct clb_json *j, struct clb_str raw);
 /* For a key that is not known: passes a neutral value (null, false, "", [], {}), else complains. */
-bool hf_unknown(struct clb_json *j, struct clb_str key);
+bool clb_hf_unknown(struct clb_json *j, struct clb_str key);
 /* The type of the part at raw is not one that is understood. */
-bool hf_refuse(struct hf *h, struct clb_str raw, const char *fmt, ...)
+bool clb_hf_refuse(struct hf *h, struct clb_str raw, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-bool hf_is_null(struct clb_str raw); /* absent or null */
+bool clb_hf_is_null(struct clb_str raw); /* absent or null */
 
 /* -- hf_tokenizer_fields.c: an object with a "type" and some of the known fields -- */
 enum hf_field {
@@ -100,33 +100,33 @@ struct hf_fields {
     uint32_t start, stop;
     struct clb_str list, single, special_tokens, sep, cls; /* raw */
 };
-bool hf_read_fields(struct hf *h, struct clb_str raw, struct hf_fields *f);
+bool clb_hf_read_fields(struct hf *h, struct clb_str raw, struct hf_fields *f);
 /* Fields that this type must and may have. */
-bool hf_check_fields(struct hf *h, const struct hf_fields *f, uint32_t must, uint32_t may);
-struct clb_str hf_string(const struct hf *h, struct clb_span s);
+bool clb_hf_check_fields(struct hf *h, const struct hf_fields *f, uint32_t must, uint32_t may);
+struct clb_str clb_hf_string(const struct hf *h, struct clb_span s);
 /* Fills find and text of a step from the pattern. */
-bool hf_pattern(struct hf *h, const struct hf_fields *f, struct clb_step *step);
+bool clb_hf_pattern(struct hf *h, const struct hf_fields *f, struct clb_step *step);
 /* Calls part(h, raw, depth + 1) for every item of a list. */
-bool hf_each(struct hf *h, struct clb_str list, int depth,
+bool clb_hf_each(struct hf *h, struct clb_str list, int depth,
              bool (*part)(struct hf *h, struct clb_str raw, int depth));
 
 /* -- hf_tokenizer_steps.c -- */
-bool hf_normalizer(struct hf *h, struct clb_str raw, int depth);
-bool hf_pre_tokenizer(struct hf *h, struct clb_str raw, int depth);
+bool clb_hf_normalizer(struct hf *h, struct clb_str raw, int depth);
+bool clb_hf_pre_tokenizer(struct hf *h, struct clb_str raw, int depth);
 
 /* -- hf_tokenizer_model.c -- */
-bool hf_model(struct hf *h, struct clb_str raw);
-uint32_t hf_find(const struct hf *h, struct clb_str name); /* CLB_NO_ID */
+bool clb_hf_model(struct hf *h, struct clb_str raw);
+uint32_t clb_hf_find(const struct hf *h, struct clb_str name); /* CLB_NO_ID */
 /* Makes the piece `id`. */
-bool hf_add_piece(struct hf *h, struct clb_json *j, struct clb_str name, uint32_t id);
+bool clb_hf_add_piece(struct hf *h, struct clb_json *j, struct clb_str name, uint32_t id);
 
 /* -- hf_tokenizer_added.c -- */
-bool hf_added_tokens(struct hf *h, struct clb_str raw);
-bool hf_post_processor(struct hf *h, struct clb_str raw, int depth);
+bool clb_hf_added_tokens(struct hf *h, struct clb_str raw);
+bool clb_hf_post_processor(struct hf *h, struct clb_str raw, int depth);
 
 /* -- hf_tokenizer_decoder.c -- */
-bool hf_decoder(struct hf *h, struct clb_str raw, int depth);
+bool clb_hf_decoder(struct hf *h, struct clb_str raw, int depth);
 /* After all: the text that each piece decodes to. */
-bool hf_texts(struct hf *h);
+bool clb_hf_texts(struct hf *h);
 
 #endif

@@ -15,7 +15,7 @@ static struct clb_str name_of(const struct hf *h, uint32_t id)
     return (struct clb_str){ h->b.bytes.p + s.at, s.n };
 }
 
-uint32_t hf_find(const struct hf *h, struct clb_str name)
+uint32_t clb_hf_find(const struct hf *h, struct clb_str name)
 {
     if (!h->index.slots)
         return CLB_NO_ID;
@@ -82,7 +82,7 @@ static bool make_room(struct hf *h, uint32_t id)
     return true;
 }
 
-bool hf_add_piece(struct hf *h, struct clb_json *j, struct clb_str name, uint32_t id)
+bool clb_hf_add_piece(struct hf *h, struct clb_json *j, struct clb_str name, uint32_t id)
 {
     if (id >= h->vocab_size)
         return clb_json_fail(j, "id %u, but the model has a vocabulary of %u", id, h->vocab_size);
@@ -118,14 +118,14 @@ static bool vocabulary(struct hf *h, struct clb_str raw)
     struct clb_text name = { 0 };
     bool ok = true;
 
-    hf_open(h, &j, raw);
+    clb_hf_open(h, &j, raw);
     clb_json_object(&j);
     while (ok && clb_json_key(&j, &key)) {
         clb_text_clear(&name);
         clb_text_add(&name, key.p, key.n);
         uint32_t id = (uint32_t)clb_json_u64(&j, UINT32_MAX);
         ok = clb_json_ok(&j) && !name.failed &&
-             hf_add_piece(h, &j, (struct clb_str){ name.p ? name.p : "", name.n }, id);
+             clb_hf_add_piece(h, &j, (struct clb_str){ name.p ? name.p : "", name.n }, id);
         if (ok) {
             h->b.piece[id].flags |= CLB_PIECE_MODEL;
             h->n_model++;
@@ -149,7 +149,7 @@ struct merges {
 
 static bool part(struct merges *m, struct clb_str s, uint32_t *id)
 {
-    *id = hf_find(m->h, s);
+    *id = clb_hf_find(m->h, s);
     if (*id == CLB_NO_ID && clb_json_ok(m->j))
         clb_json_fail(m->j, "'%.*s' is not in the vocabulary", (int)(s.n < 100 ? s.n : 100), s.p);
     return clb_json_ok(m->j);
@@ -215,7 +215,7 @@ static bool merges(struct hf *h, struct clb_str raw)
     struct merges m = { .h = h, .j = &j };
     bool ok = true;
 
-    hf_open(h, &j, raw);
+    clb_hf_open(h, &j, raw);
     clb_json_array(&j);
     while (ok && clb_json_item(&j)) {
         uint32_t left, right;
@@ -300,7 +300,7 @@ static bool read_model(struct hf *h, struct clb_str raw, struct model *m)
     struct clb_json j;
     struct clb_str key;
 
-    hf_open(h, &j, raw);
+    clb_hf_open(h, &j, raw);
     clb_json_object(&j);
     while (clb_json_key(&j, &key)) {
         if (clb_str_is(key, "type"))
@@ -324,12 +324,12 @@ static bool read_model(struct hf *h, struct clb_str raw, struct model *m)
         else if (clb_str_is(key, "ignore_merges"))
             read_flag(h, &j, CLB_MODEL_IGNORE_MERGES);
         else
-            hf_unknown(&j, key);
+            clb_hf_unknown(&j, key);
     }
     if (!clb_json_close(&j, h->err))
         return clb_fail_in(h->err, "model");
     if (!m->vocab.p || !m->merges.p)
-        return hf_refuse(h, raw, "the model has no '%s': only BPE is supported",
+        return clb_hf_refuse(h, raw, "the model has no '%s': only BPE is supported",
                          m->vocab.p ? "merges" : "vocab");
     return true;
 }
@@ -339,7 +339,7 @@ static void find_bytes(struct hf *h)
     for (unsigned b = 0; b < 256; b++) {
         char name[8];
         int n = snprintf(name, sizeof name, "<0x%02X>", b);
-        h->b.byte_id[b] = hf_find(h, (struct clb_str){ name, (size_t)n });
+        h->b.byte_id[b] = clb_hf_find(h, (struct clb_str){ name, (size_t)n });
     }
 }
 
@@ -372,16 +372,16 @@ static bool unknown_token(struct hf *h, struct clb_str raw, const struct model *
         return true;
     }
     if (head->model_flags & CLB_MODEL_BYTE_LEVEL && head->model_flags & CLB_MODEL_BYTE_FALLBACK)
-        return hf_refuse(h, raw, "byte_fallback with the pre-tokenizer ByteLevel is not supported");
+        return clb_hf_refuse(h, raw, "byte_fallback with the pre-tokenizer ByteLevel is not supported");
     if (!m->has_unk)
         return true;
-    head->unk = hf_find(h, (struct clb_str){ m->unk.p ? m->unk.p : "", m->unk.n });
+    head->unk = clb_hf_find(h, (struct clb_str){ m->unk.p ? m->unk.p : "", m->unk.n });
     return head->unk != CLB_NO_ID ||
-           hf_refuse(h, raw, "the unk_token '%s' is not in the vocabulary",
+           clb_hf_refuse(h, raw, "the unk_token '%s' is not in the vocabulary",
                      m->unk.p ? m->unk.p : "");
 }
 
-bool hf_model(struct hf *h, struct clb_str raw)
+bool clb_hf_model(struct hf *h, struct clb_str raw)
 {
     struct model m = { 0 };
     bool ok = false;

@@ -12,7 +12,7 @@ static struct clb_step *new_step(struct hf *h, const struct hf_fields *f, bool s
     uint32_t *n = split ? &head->n_split : &head->n_normalise;
 
     if (*n == CLB_MAX_STEPS) {
-        hf_refuse(h, f->raw, "more than %d steps", CLB_MAX_STEPS);
+        clb_hf_refuse(h, f->raw, "more than %d steps", CLB_MAX_STEPS);
         return NULL;
     }
     ++*n;
@@ -25,9 +25,9 @@ static bool replace(struct hf *h, const struct hf_fields *f, bool split)
 {
     struct clb_step *step = new_step(h, f, split, CLB_DO_REPLACE);
 
-    if (!step || !hf_pattern(h, f, step))
+    if (!step || !clb_hf_pattern(h, f, step))
         return false;
-    step->with = clb_build_string(&h->b, hf_string(h, f->content));
+    step->with = clb_build_string(&h->b, clb_hf_string(h, f->content));
     return true;
 }
 
@@ -43,7 +43,7 @@ static bool prepend(struct hf *h, const struct hf_fields *f, bool split, struct 
     return true;
 }
 
-bool hf_normalizer(struct hf *h, struct clb_str raw, int depth)
+bool clb_hf_normalizer(struct hf *h, struct clb_str raw, int depth)
 {
     static const struct {
         const char *type;
@@ -55,27 +55,27 @@ bool hf_normalizer(struct hf *h, struct clb_str raw, int depth)
     };
     struct hf_fields f;
 
-    if (!hf_read_fields(h, raw, &f))
+    if (!clb_hf_read_fields(h, raw, &f))
         return false;
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         if (!strcmp(f.type, plain[i].type))
-            return hf_check_fields(h, &f, 0, 0) && new_step(h, &f, false, plain[i].op);
+            return clb_hf_check_fields(h, &f, 0, 0) && new_step(h, &f, false, plain[i].op);
     if (!strcmp(f.type, "Sequence"))
-        return hf_check_fields(h, &f, HF_LIST, 0) && hf_each(h, f.list, depth, hf_normalizer);
+        return clb_hf_check_fields(h, &f, HF_LIST, 0) && clb_hf_each(h, f.list, depth, clb_hf_normalizer);
     if (!strcmp(f.type, "Prepend"))
-        return hf_check_fields(h, &f, HF_PREPEND, 0) &&
-               prepend(h, &f, false, hf_string(h, f.text), CLB_PREPEND_ALWAYS);
+        return clb_hf_check_fields(h, &f, HF_PREPEND, 0) &&
+               prepend(h, &f, false, clb_hf_string(h, f.text), CLB_PREPEND_ALWAYS);
     if (!strcmp(f.type, "Replace"))
-        return hf_check_fields(h, &f, HF_PATTERN | HF_CONTENT, 0) && replace(h, &f, false);
+        return clb_hf_check_fields(h, &f, HF_PATTERN | HF_CONTENT, 0) && replace(h, &f, false);
     if (!strcmp(f.type, "Strip")) {
-        if (!hf_check_fields(h, &f, HF_STRIP_LEFT | HF_STRIP_RIGHT, 0))
+        if (!clb_hf_check_fields(h, &f, HF_STRIP_LEFT | HF_STRIP_RIGHT, 0))
             return false;
         struct clb_step *step = new_step(h, &f, false, CLB_DO_STRIP);
         if (step)
             step->arg = (f.strip_left ? 1u : 0) | (f.strip_right ? 2u : 0);
         return step;
     }
-    return hf_refuse(h, raw, "the normalizer '%s' is not supported", f.type);
+    return clb_hf_refuse(h, raw, "the normalizer '%s' is not supported", f.type);
 }
 
 /* -- pre-tokeniser ---------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static bool split(struct hf *h, const struct hf_fields *f, enum clb_find find,
         return false;
     step->find = find;
     step->arg = behavior | (f->invert ? CLB_INVERT : 0);
-    return find != CLB_FIND_NONE || hf_pattern(h, f, step);
+    return find != CLB_FIND_NONE || clb_hf_pattern(h, f, step);
 }
 
 /* The bytes become characters in the reference; here words are compared as bytes. */
@@ -105,12 +105,12 @@ static bool byte_level(struct hf *h, const struct hf_fields *f)
 /* Spaces become the replacement, one is put in front, and words start at it. */
 static bool metaspace(struct hf *h, const struct hf_fields *f)
 {
-    struct clb_str mark = hf_string(h, f->text);
+    struct clb_str mark = clb_hf_string(h, f->text);
 
     if (f->given & HF_ADD_PREFIX_SPACE && !f->add_prefix_space && !f->never)
-        return hf_refuse(h, f->raw, "add_prefix_space is false, which contradicts prepend_scheme");
+        return clb_hf_refuse(h, f->raw, "add_prefix_space is false, which contradicts prepend_scheme");
     if (!mark.n || clb_utf8_step(mark.p, mark.n) != (int)mark.n)
-        return hf_refuse(h, f->raw, "the replacement of Metaspace is one character, not '%.*s'",
+        return clb_hf_refuse(h, f->raw, "the replacement of Metaspace is one character, not '%.*s'",
                          (int)mark.n, mark.p);
     struct clb_step *step = new_step(h, f, true, CLB_DO_REPLACE);
     if (!step)
@@ -132,30 +132,30 @@ static bool metaspace(struct hf *h, const struct hf_fields *f)
     return true;
 }
 
-bool hf_pre_tokenizer(struct hf *h, struct clb_str raw, int depth)
+bool clb_hf_pre_tokenizer(struct hf *h, struct clb_str raw, int depth)
 {
     struct hf_fields f;
 
-    if (!hf_read_fields(h, raw, &f))
+    if (!clb_hf_read_fields(h, raw, &f))
         return false;
     if (!strcmp(f.type, "Sequence"))
-        return hf_check_fields(h, &f, HF_LIST, 0) && hf_each(h, f.list, depth, hf_pre_tokenizer);
+        return clb_hf_check_fields(h, &f, HF_LIST, 0) && clb_hf_each(h, f.list, depth, clb_hf_pre_tokenizer);
     if (h->byte_level_at != CLB_NO_OFFSET)
-        return hf_refuse(h, raw,
+        return clb_hf_refuse(h, raw,
                          "the pre-tokenizer '%s' after ByteLevel (byte %llu) is not supported",
                          f.type, (unsigned long long)h->byte_level_at);
     if (!strcmp(f.type, "Split"))
-        return hf_check_fields(h, &f, HF_PATTERN | HF_BEHAVIOR | HF_INVERT, 0) &&
+        return clb_hf_check_fields(h, &f, HF_PATTERN | HF_BEHAVIOR | HF_INVERT, 0) &&
                split(h, &f, CLB_FIND_NONE, f.behavior);
     if (!strcmp(f.type, "Digits"))
-        return hf_check_fields(h, &f, HF_INDIVIDUAL_DIGITS, 0) &&
+        return clb_hf_check_fields(h, &f, HF_INDIVIDUAL_DIGITS, 0) &&
                split(h, &f, CLB_FIND_NUMERIC, f.individual_digits ? CLB_ISOLATED : CLB_CONTIGUOUS);
     if (!strcmp(f.type, "ByteLevel"))
-        return hf_check_fields(h, &f, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS, HF_USE_REGEX) &&
+        return clb_hf_check_fields(h, &f, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS, HF_USE_REGEX) &&
                byte_level(h, &f);
     if (!strcmp(f.type, "Metaspace"))
-        return hf_check_fields(h, &f, HF_REPLACEMENT,
+        return clb_hf_check_fields(h, &f, HF_REPLACEMENT,
                                HF_PREPEND_SCHEME | HF_SPLIT | HF_ADD_PREFIX_SPACE | HF_STR_REP) &&
                metaspace(h, &f);
-    return hf_refuse(h, raw, "the pre-tokenizer '%s' is not supported", f.type);
+    return clb_hf_refuse(h, raw, "the pre-tokenizer '%s' is not supported", f.type);
 }
