@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/colibri-inspect/inspect.h"
+#include "cmd/colibri-inspect/tokens.h"
 #include "lib/cli/opt.h"
 #include "lib/cli/report.h"
 #include "lib/cli/sigbus.h"
@@ -12,6 +13,7 @@ struct args {
     struct inspect_options o;
     struct clb_common common;
     bool summary, experts, tensors, verify, plan, diff, differs;
+    bool encode, decode, parse_special, skip_special;
 };
 
 typedef bool question_fn(const struct clb_reader *r, const struct inspect_options *o,
@@ -40,16 +42,22 @@ static bool in_mapped(const void *arg, const void *address, uint64_t *offset, co
 static bool check_args(const struct args *a, int n_file, struct clb_err *err)
 {
     int questions = a->summary + a->experts + a->tensors + a->verify + a->plan + a->diff +
-                    (a->o.source_dir != NULL);
+                    (a->o.source_dir != NULL) + a->encode + a->decode;
 
     if (questions > 1)
         return clb_fail(err, CLB_USAGE,
-                        "only one of --summary, --experts, --tensors, --verify, --plan, "
-                        "--diff and --against at a time");
+                        "only one of --summary, --experts, --tensors, --verify, --plan, --diff, "
+                        "--against, --encode and --decode at a time");
     if (a->diff && n_file != 2)
         return clb_fail(err, CLB_USAGE, "--diff compares two files, not %d", n_file);
     if (n_file == 0)
         return clb_fail(err, CLB_USAGE, "no file given");
+    if ((a->encode || a->decode) && n_file > 1)
+        return clb_fail(err, CLB_USAGE, "--encode and --decode take one file, not %d", n_file);
+    if (a->parse_special && !a->encode)
+        return clb_fail(err, CLB_USAGE, "--parse-special belongs to --encode");
+    if (a->skip_special && !a->decode)
+        return clb_fail(err, CLB_USAGE, "--skip-special belongs to --decode");
     if (a->o.json && a->summary)
         return clb_fail(err, CLB_USAGE,
                         "--summary is for people; without it the header is printed as JSON");
@@ -121,6 +129,16 @@ static int two_files(const struct args *a, char **path)
     return ok ? a->differs : fail(a, &err);
 }
 
+/* Lines of standard input, to token ids or back. */
+static int tokens(const struct args *a, const char *path)
+{
+    struct clb_err err;
+    bool ok = a->encode ? inspect_encode(path, a->parse_special, stdin, &err)
+                        : inspect_decode(path, a->skip_special, stdin, &err);
+
+    return ok ? 0 : fail(a, &err);
+}
+
 int main(int argc, char **argv)
 {
     struct args a = { 0 };
@@ -145,6 +163,14 @@ int main(int argc, char **argv)
         { CLB_OPT_UINT, 0, "ctx", "N", "for sequences of N tokens (4096)", &a.o.context, 1, 1 << 30,
           false },
         { CLB_OPT_UINT, 'b', "batch", "N", "for N sequences at a time (1)", &a.o.batch, 1, 65536,
+          false },
+        { CLB_OPT_GROUP, 0, "Tokenizer: lines of JSON from standard input, a line each", NULL, NULL,
+          NULL, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "encode", NULL, "text to token ids", &a.encode, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "parse-special", NULL, "special tokens in the text become ids",
+          &a.parse_special, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "decode", NULL, "token ids to text", &a.decode, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "skip-special", NULL, "without the special ones", &a.skip_special, 0, 0,
           false },
         { CLB_OPT_GROUP, 0, "Other", NULL, NULL, NULL, 0, 0, false },
         CLB_OPT_COMMON(&a.common),
@@ -173,6 +199,8 @@ int main(int argc, char **argv)
         fprintf(stderr, PROGRAM ": try '" PROGRAM " --help'\n");
         return clb_finish(PROGRAM, status);
     }
-    status = a.diff ? two_files(&a, argv + first) : each_file(&a, argv + first, argc - first);
+    status = a.encode || a.decode ? tokens(&a, argv[first])
+             : a.diff             ? two_files(&a, argv + first)
+                                  : each_file(&a, argv + first, argc - first);
     return clb_finish(PROGRAM, status);
 }

@@ -133,7 +133,7 @@ static bool read_request(struct request *r, const char *line, size_t n, struct c
     return !r->text.failed || clb_fail_nomem(err, n);
 }
 
-/* Appends a JSON string without U+0085, U+2028 and U+2029 in it: to some readers these end a line. */
+/* Appends a JSON string without U+0085, U+2028 and U+2029: to some readers these end a line. */
 static void add_json(struct clb_text *out, struct clb_str s)
 {
     struct clb_text raw = { 0 };

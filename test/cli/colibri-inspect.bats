@@ -252,6 +252,29 @@ EOF
         fail "$output is not $want"
 }
 
+# bats test_tags=san
+@test "inspect: --encode and --decode are the tokenizer on lines of JSON" {
+    printf '%s\n' '{"text":"The capital of France is"}' '{"text":"", "add_special":false}' '{"text":"</s>"}' >in
+    run -0 --separate-stderr bash -c 'colibri-inspect --encode demo.bin <in'
+    [[ -z $stderr ]]
+    ((${#lines[@]} == 3))
+    [[ $(jq -c '.ids[0]' <<<"${lines[0]}") == 1 && ${lines[1]} == '{"ids":[]}' ]]
+    [[ $(colibri-inspect --encode "$DEMO_SRC" <in) == "$output" ]]
+    [[ $(colibri-inspect --encode "$DEMO_SRC/tokenizer.json" <in) == "$output" ]]
+    [[ $(jq '.ids | length' <<<"${lines[2]}") -gt 2 ]] # text like any other
+    [[ $(colibri-inspect --encode --parse-special demo.bin <in | tail -n 1) == '{"ids":[1,2]}' ]]
+    echo "${lines[0]}" >ids
+    [[ $(colibri-inspect --decode --skip-special demo.bin <ids | jq -r .text) == "The capital of France is" ]]
+    [[ $(colibri-inspect --decode --skip-special demo.bin <ids | jq -r '.pieces | join("")') == "The capital of France is" ]]
+    [[ $(colibri-inspect --decode demo.bin <ids | jq -r .text) == "<s>"*"The capital of France is" ]]
+    echo '{"text":5}' >bad
+    run -3 --separate-stderr bash -c 'colibri-inspect --encode demo.bin <bad'
+    has "$stderr" "line 1" "text"
+    run_err 2 colibri-inspect --encode demo.bin f32.bin
+    run_err 2 colibri-inspect --parse-special demo.bin
+    run_err 2 colibri-inspect --encode --skip-special demo.bin
+}
+
 @test "inspect: letters are short for the long options" {
     pairs=(s summary e experts T tensors c verify p plan)
     for ((i = 0; i < ${#pairs[@]}; i += 2)); do
