@@ -134,8 +134,9 @@ $(BUILD)/test/%: $(BUILD)/test/%.c.o $(CLI) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS)
 
-# Levels that this machine may lack are checked in emulation (SIMDe, test/kernel/emulated.h).
-SIMDE    := $(wildcard /usr/include/simde/x86/avx512.h)
+# Levels that this machine may lack are checked in emulation (SIMDe, test/kernel/emulated.h); with
+# sanitizers that would take minutes to compile.
+SIMDE    := $(if $(findstring sanitize,$(CFLAGS)),,$(wildcard /usr/include/simde/x86/avx512.h))
 EMULATED := $(if $(SIMDE),$(patsubst %,$(BUILD)/emulated/%.o,\
                           $(filter kernels/avx512/% %_avxvnni.c,$(LIB_SRC))))
 $(BUILD)/emulated/%.c.o: %.c $(BUILD)/flags

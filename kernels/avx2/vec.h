@@ -142,26 +142,26 @@ VEC_FN vf vf_from_e8m0(const uint8_t *p)
     __m256i tiny = _mm256_slli_epi32(_mm256_add_epi32(e, one), 21);
     return _mm256_castsi256_ps(_mm256_max_epi32(normal, tiny));
 }
-/* One vector of a step of a tile: 64-byte aligned; an f32 a lane. */
-VEC_FN void vf_from_f32_step(vf out[1], const uint8_t *p)
+/* Input i of the rows in one vector of a step: 64-byte aligned; f32 has one, the others a pair in
+ * each lane. */
+VEC_FN vf vf_from_f32_step(const uint8_t *p, int i)
 {
-    out[0] = _mm256_load_ps((const float *)(const void *)p);
+    (void)i;
+    return _mm256_load_ps((const float *)(const void *)p);
 }
-/* Pairs of 16-bit floats, one pair a lane: the first of each, then the second of each. */
-VEC_FN void vf_from_bf16_pairs(vf out[2], const uint8_t *p)
+VEC_FN vf vf_from_bf16_step(const uint8_t *p, int i)
 {
     __m256i x = _mm256_load_si256((const __m256i *)(const void *)p);
-    out[0] = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
-    out[1] = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000)));
+    x = i ? _mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000)) : _mm256_slli_epi32(x, 16);
+    return _mm256_castsi256_ps(x);
 }
-VEC_FN void vf_from_f16_pairs(vf out[2], const uint8_t *p)
+VEC_FN vf vf_from_f16_step(const uint8_t *p, int i)
 {
-    const __m256i split = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0,
-                                           1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    const __m256i first = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
+                                           0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
     __m256i x = _mm256_load_si256((const __m256i *)(const void *)p);
-    x = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(x, split), 0xd8);
-    out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(x));
-    out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1));
+    x = _mm256_shuffle_epi8(i ? _mm256_srli_epi32(x, 16) : x, first);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(x, 0x08)));
 }
 /* Even and odd elements of 2 LANES floats, and back. */
 VEC_FN void vf_split_pairs(vf *even, vf *odd, const float *p)

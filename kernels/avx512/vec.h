@@ -135,21 +135,21 @@ VEC_FN vf vf_from_e8m0(const uint8_t *p)
     __m512i tiny = _mm512_slli_epi32(_mm512_add_epi32(e, one), 21);
     return _mm512_castsi512_ps(_mm512_max_epi32(normal, tiny));
 }
-VEC_FN void vf_from_f32_step(vf out[1], const uint8_t *p)
+VEC_FN vf vf_from_f32_step(const uint8_t *p, int i)
 {
-    out[0] = _mm512_load_ps((const void *)p);
+    (void)i;
+    return _mm512_load_ps((const void *)p);
 }
-VEC_FN void vf_from_bf16_pairs(vf out[2], const uint8_t *p)
+VEC_FN vf vf_from_bf16_step(const uint8_t *p, int i)
 {
     __m512i x = _mm512_load_si512((const void *)p);
-    out[0] = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
-    out[1] = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)));
+    x = i ? _mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)) : _mm512_slli_epi32(x, 16);
+    return _mm512_castsi512_ps(x);
 }
-VEC_FN void vf_from_f16_pairs(vf out[2], const uint8_t *p)
+VEC_FN vf vf_from_f16_step(const uint8_t *p, int i)
 {
     __m512i x = _mm512_load_si512((const void *)p);
-    out[0] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
-    out[1] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)));
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(i ? _mm512_srli_epi32(x, 16) : x));
 }
 VEC_FN void vf_split_pairs(vf *even, vf *odd, const float *p)
 {

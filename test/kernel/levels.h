@@ -54,11 +54,13 @@ static inline float rnd_special(void)
 
 static inline float rnd_value(enum values v)
 {
+    int power = (int)rnd_below(32) - 20;
+
     switch (v) {
     case MIXED: /* magnitudes from 2^-20 to 2^11 and a few zeros */
-        return rnd_below(16) ? ldexpf(rnd_unit(), (int)rnd_below(32) - 20)
-               : rnd() & 1   ? 0.0f
-                             : -0.0f;
+        if (rnd_below(16))
+            return ldexpf(rnd_unit(), power);
+        return rnd() & 1 ? 0.0f : -0.0f;
     case TINY:
         return rnd_unit() * 0x1p-125f;
     case HUGE_VALUES:
