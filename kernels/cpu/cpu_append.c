@@ -33,7 +33,7 @@ static float put_int8(int8_t *at, size_t stride, const float *x, uint32_t n)
     bool zero = !isfinite(inverse);
     for (uint32_t i = 0; i < n; i++) {
         float q = zero ? 0 : rintf(x[i] * inverse);
-        at[i * stride] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+        at[i * stride] = (int8_t)(q > 127 ? 127 : q >= -127 ? q : -127); /* NaN: -127 */
     }
     return zero ? 0 : amax / 127;
 }
