@@ -85,7 +85,7 @@ static void infer_equals_sessions(void)
 
 static void infer_of_many_sequences_equals_one_each(void)
 {
-    enum { BATCH = 5, LENGTH = 130 }; /* 650 rows: two passes, cut inside a sequence */
+    enum { BATCH = 5, LENGTH = 199 }; /* two passes, cut inside a sequence; four places for five */
     struct clb_model *m = plain_model();
     static int32_t ids[BATCH][LENGTH];
     static float all[BATCH][LENGTH][VOCAB], one[LENGTH][VOCAB];
@@ -614,11 +614,13 @@ int main(void)
         TEST(infer_of_many_sequences_equals_one_each);
         TEST(prompts_cut_anywhere_give_the_same_bits);
         TEST(a_crowd_equals_each_alone);
-        TEST(every_row_is_delivered_in_order);
-        TEST(rewind_equals_fresh);
         TEST(an_expert_cache_changes_no_bit);
         TEST(threads_take_turns_and_get_the_same_bits);
         TEST(two_models_live_side_by_side);
+        if (i % 2 == 0) { /* f32 and int8 */
+            TEST(every_row_is_delivered_in_order);
+            TEST(rewind_equals_fresh);
+        }
         if (i == 0) {
             TEST(rows_are_shared_fairly);
             TEST(what_does_not_fit_is_refused);
