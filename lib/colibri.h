@@ -75,8 +75,8 @@ struct colibri_load_options {
     uint32_t threads;      /* 0: one per physical core allowed by affinity and cgroup quota */
     const char *cpu_level; /* NULL: the best; "scalar", "avx2", "avxvnni", "avx512" lower it */
     const char *backend;   /* NULL or "cpu" */
-    /* Most bytes for everything that the model and its sessions need; 0: no limit. Expert weights
-     * are then cached, not mapped. */
+    /* Most bytes for everything that the model and its sessions need; 0: no limit. With one, expert
+     * weights are cached instead of mapped, and activation slabs are off. */
     uint64_t memory;
     bool verify;           /* check every block's checksum when it is first used */
     bool no_routing_cache; /* rebuild the routing index map each pass (tests) */

@@ -6,6 +6,7 @@
 #include "lib/model/experts.h"
 
 #include <inttypes.h>
+#include <sys/mman.h>
 
 #include "lib/base/crc.h"
 #include "lib/base/mem.h"
@@ -120,13 +121,28 @@ bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint6
     return true;
 }
 
+/* Mapped one by one, so that a dropped slot goes back to the system at once. */
+static bool add_slot(struct clb_experts *s, struct clb_err *err)
+{
+    void *block =
+        mmap(NULL, s->slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (block == MAP_FAILED) {
+        clb_fail_nomem(err, s->slot_bytes);
+        return clb_fail_in(err, "expert cache");
+    }
+    s->slot[s->n_slot++] = (struct slot){ .block = block, .expert = NONE };
+    clb_ledger_add(s->ledger, s->slot_bytes, s->slot_bytes);
+    return true;
+}
+
 static void drop_slot(struct clb_experts *s, uint32_t i)
 {
     struct slot *last = &s->slot[s->n_slot - 1];
 
     if (s->slot[i].expert != NONE)
         s->in_slot[s->slot[i].expert] = NONE;
-    clb_free(s->slot[i].block);
+    munmap(s->slot[i].block, s->slot_bytes);
     clb_ledger_sub(s->ledger, s->slot_bytes, s->slot_bytes);
     s->slot[i] = *last;
     if (last != &s->slot[i] && last->expert != NONE)
@@ -173,13 +189,9 @@ bool clb_experts_resize(struct clb_experts *s, uint64_t budget, struct clb_err *
     uint32_t n = fit < s->n_expert ? (uint32_t)fit : s->n_expert;
     while (s->n_slot > n)
         drop_slot(s, oldest_slot(s));
-    while (s->n_slot < n) {
-        uint8_t *block = clb_new(1, s->slot_bytes, err);
-        if (!block)
-            return clb_fail_in(err, "expert cache");
-        s->slot[s->n_slot++] = (struct slot){ .block = block, .expert = NONE };
-        clb_ledger_add(s->ledger, s->slot_bytes, s->slot_bytes);
-    }
+    while (s->n_slot < n)
+        if (!add_slot(s, err))
+            return false;
     return true;
 }
 

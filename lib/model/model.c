@@ -86,7 +86,8 @@ static bool slabs_disabled(void)
 static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
                          struct clb_err *err)
 {
-    m->slab_options = (struct clb_slab_options){ .disabled = slabs_disabled() };
+    /* Slabs that are kept for later would count against a limit. */
+    m->slab_options = (struct clb_slab_options){ .disabled = m->limit > 0 || slabs_disabled() };
     memcpy(m->slab_options.class_bytes, o->slab_classes, sizeof o->slab_classes);
     if (!clb_slab_new(&m->slab, &m->slab_options, &m->ledger[CLB_POOL_ACTIVATIONS], err))
         return false;
@@ -168,7 +169,8 @@ static bool fit_cache(struct clb_model *m, uint64_t committed, struct clb_err *e
     if (committed > left || left - committed < least)
         return clb_fail(err, CLB_NO_SPACE,
                         "the memory limit is %" PRIu64 " bytes; weights need at least %" PRIu64
-                        ", and KV cache, activations and host buffers %" PRIu64,
+                        ", and KV cache, activations and host buffers %" PRIu64
+                        "; a shorter context needs less",
                         m->limit, held + least, committed);
     return clb_experts_resize(m->experts, left - committed, err);
 }
