@@ -81,6 +81,12 @@ static void store_keeps_what_was_used_last(void)
     CHECK(again == other); /* 2 was the oldest */
     CHECK(clb_experts_resize(s, 100 * block, &err));
     CHECK_EQ(clb_experts_max_get(s), 16);
+    for (uint32_t e = 0; e < 32; e++) { /* those that changed their slot among them */
+        const struct clb_expert_layer *l = clb_reader_experts(&r, e / 8 % 2);
+        uint32_t i = e % 8;
+        CHECK(clb_experts_get(s, l->layer, &i, 1, &again, &err));
+        CHECK(!memcmp(again, r.data + l->offset[i], l->size[i]));
+    }
     CHECK(!clb_experts_resize(s, block, &err));
     CHECK_EQ(err.code, CLB_NO_SPACE);
     CHECK_HAS(err.text, "needs 2 at a time");
