@@ -66,7 +66,7 @@ static void amount(char *buf, size_t n, uint64_t done, double rate)
 /* "converting  [#####.....]  42 %  1.2 of 2.9 GB  310 MB/s  5 s left", cut to the terminal. */
 static void draw(uint64_t done, double now)
 {
-    char text[LINE], bar[BAR + 1], numbers[96], left[CLB_HUMAN];
+    char text[LINE], bar[BAR + 1], numbers[96], end[128], left[CLB_HUMAN];
     double part = line.total ? (double)done / (double)line.total : 0, spent = now - line.start;
     int width = clb_term_width(stderr);
 
@@ -74,11 +74,14 @@ static void draw(uint64_t done, double now)
         part = 1;
     amount(numbers, sizeof numbers, done, (double)done / spent);
     if (line.total) {
-        for (int i = 0; i < BAR; i++)
-            bar[i] = i < (int)(part * BAR) ? '#' : '.';
-        bar[BAR] = '\0';
-        snprintf(text, sizeof text, "%s  [%s] %3d %%%s  %s left", line.what, bar, (int)(part * 100),
-                 numbers, part > 0 ? clb_human_seconds(left, spent / part - spent) : "?");
+        snprintf(end, sizeof end, " %3d %%%s  %s left", (int)(part * 100), numbers,
+                 part > 0 ? clb_human_seconds(left, spent / part - spent) : "?");
+        int cells = width - (int)strlen(line.what) - (int)strlen(end) - 5; /* the bar takes what is left */
+        cells = cells < 0 ? 0 : cells > BAR ? BAR : cells;
+        for (int i = 0; i < cells; i++)
+            bar[i] = i < (int)(part * cells) ? '#' : '.';
+        bar[cells] = '\0';
+        snprintf(text, sizeof text, "%s  [%s]%s", line.what, bar, end);
     } else {
         snprintf(text, sizeof text, "%s%s", line.what, numbers);
     }
