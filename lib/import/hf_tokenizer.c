@@ -120,7 +120,7 @@ static bool extras(struct hf *h, const struct clb_str part[HF_N_PART])
 {
     if (!clb_hf_is_null(part[HF_TRUNCATION]))
         return clb_hf_refuse(h, part[HF_TRUNCATION],
-                         "'truncation' would cut every text: set it to null in the file");
+                             "'truncation' would cut every text: set it to null in the file");
     return clb_hf_is_null(part[HF_PADDING]) || padding(h, part[HF_PADDING]);
 }
 
@@ -133,7 +133,8 @@ static bool compile(struct hf *h, const struct clb_str part[HF_N_PART])
     h->byte_level_at = CLB_NO_OFFSET;
     if (!extras(h, part) ||
         !(clb_hf_is_null(part[HF_NORMALIZER]) || clb_hf_normalizer(h, part[HF_NORMALIZER], 0)) ||
-        !(clb_hf_is_null(part[HF_PRE_TOKENIZER]) || clb_hf_pre_tokenizer(h, part[HF_PRE_TOKENIZER], 0)))
+        !(clb_hf_is_null(part[HF_PRE_TOKENIZER]) ||
+          clb_hf_pre_tokenizer(h, part[HF_PRE_TOKENIZER], 0)))
         return false;
     if (clb_hf_is_null(part[HF_DECODER]))
         head->decoder_flags |= CLB_DECODE_JOIN;

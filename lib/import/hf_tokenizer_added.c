@@ -163,7 +163,7 @@ static bool special_token(struct hf *h, struct clb_str special, struct clb_str n
     if (!clb_json_close(&j, h->err))
         return false;
     return found || clb_hf_refuse(h, special, "the template's '%.*s' is not in special_tokens",
-                              (int)name.n, name.p);
+                                  (int)name.n, name.p);
 }
 
 /* {"SpecialToken": {"id": name, "type_id": 0}} or {"Sequence": {"id": "A", "type_id": 0}} */
@@ -258,11 +258,13 @@ bool clb_hf_post_processor(struct hf *h, struct clb_str raw, int depth)
     if (!clb_hf_read_fields(h, raw, &f))
         return false;
     if (!strcmp(f.type, "Sequence"))
-        return clb_hf_check_fields(h, &f, HF_LIST, 0) && clb_hf_each(h, f.list, depth, clb_hf_post_processor);
+        return clb_hf_check_fields(h, &f, HF_LIST, 0) &&
+               clb_hf_each(h, f.list, depth, clb_hf_post_processor);
     if (!strcmp(f.type, "ByteLevel")) /* trims offsets, which nobody asks for */
         return clb_hf_check_fields(h, &f, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS, HF_USE_REGEX);
     if (!strcmp(f.type, "TemplateProcessing"))
-        return clb_hf_check_fields(h, &f, HF_SINGLE | HF_SPECIAL_TOKENS, HF_PAIR) && template(h, &f);
+        return clb_hf_check_fields(h, &f, HF_SINGLE | HF_SPECIAL_TOKENS, HF_PAIR) &&
+               template(h, &f);
     if (!strcmp(f.type, "RobertaProcessing") || !strcmp(f.type, "BertProcessing"))
         return clb_hf_check_fields(h, &f, HF_SEP | HF_CLS, HF_ADD_PREFIX_SPACE | HF_TRIM_OFFSETS) &&
                named_id(h, f.cls, &a, false) && named_id(h, f.sep, &a, true) && wrap(h, &f, &a);

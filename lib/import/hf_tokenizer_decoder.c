@@ -39,8 +39,8 @@ static bool place(struct hf *h, const struct hf_fields *f, uint32_t not_after)
 {
     if (!(h->b.head.decoder_flags & not_after))
         return true;
-    return clb_hf_refuse(h, f->raw, "the decoder '%s' is not supported at this place of the sequence",
-                     f->type);
+    return clb_hf_refuse(
+        h, f->raw, "the decoder '%s' is not supported at this place of the sequence", f->type);
 }
 
 static bool replace(struct hf *h, const struct hf_fields *f)
@@ -87,7 +87,8 @@ static bool metaspace(struct hf *h, const struct hf_fields *f)
     if (!is_one_char(clb_hf_string(h, f->text), &c))
         return clb_hf_refuse(h, f->raw, "the replacement of Metaspace is one character");
     if (f->given & HF_ADD_PREFIX_SPACE && !f->add_prefix_space && !f->never)
-        return clb_hf_refuse(h, f->raw, "add_prefix_space is false, which contradicts prepend_scheme");
+        return clb_hf_refuse(h, f->raw,
+                             "add_prefix_space is false, which contradicts prepend_scheme");
     if (!f->never) {
         h->b.head.decoder_flags |= CLB_DECODE_FIRST;
         h->b.head.mark = clb_build_string(&h->b, clb_hf_string(h, f->text));
@@ -121,7 +122,8 @@ static bool decoder_step(struct hf *h, struct clb_str raw, int depth)
     if (!clb_hf_read_fields(h, raw, &f))
         return false;
     if (!strcmp(f.type, "Sequence"))
-        return clb_hf_check_fields(h, &f, HF_LIST, 0) && clb_hf_each(h, f.list, depth, decoder_step);
+        return clb_hf_check_fields(h, &f, HF_LIST, 0) &&
+               clb_hf_each(h, f.list, depth, decoder_step);
     if (!strcmp(f.type, "Fuse")) {
         *flags |= FUSED;
         return clb_hf_check_fields(h, &f, 0, 0);
@@ -134,7 +136,8 @@ static bool decoder_step(struct hf *h, struct clb_str raw, int depth)
                replace(h, &f);
     if (!strcmp(f.type, "Metaspace"))
         return clb_hf_check_fields(h, &f, HF_REPLACEMENT,
-                               HF_PREPEND_SCHEME | HF_SPLIT | HF_ADD_PREFIX_SPACE | HF_STR_REP) &&
+                                   HF_PREPEND_SCHEME | HF_SPLIT | HF_ADD_PREFIX_SPACE |
+                                       HF_STR_REP) &&
                place(h, &f, borders) && metaspace(h, &f);
     if (!strcmp(f.type, "BPEDecoder"))
         return clb_hf_check_fields(h, &f, HF_SUFFIX, 0) && place(h, &f, borders) && suffix(h, &f);
@@ -161,7 +164,8 @@ bool clb_hf_decoder(struct hf *h, struct clb_str raw, int depth)
     head->decoder_flags &= ~FUSED;
     if (head->model_flags & CLB_MODEL_BYTE_LEVEL &&
         (head->decoder_flags != CLB_DECODE_BYTES || h->n_op))
-        return clb_hf_refuse(h, raw, "with the pre-tokenizer ByteLevel the decoder must be ByteLevel");
+        return clb_hf_refuse(h, raw,
+                             "with the pre-tokenizer ByteLevel the decoder must be ByteLevel");
     return true;
 }
 
@@ -188,12 +192,15 @@ static void apply(const struct hf *h, const struct hf_piece_op *op, struct clb_s
                                   .strings = h->b.strings.p,
                                   .programs = (const void *)h->b.programs.p };
 
+    uint64_t budget = CLB_BUILD_BUDGET;
+
     if (op->strip) {
         s = strip_side(s, op->strip_char, op->start, false);
         s = strip_side(s, op->strip_char, op->stop, true);
         clb_text_add(out, s.p, s.n);
     } else {
-        clb_step_apply(&view, &op->step, (struct clb_part){ s.p, s.p + s.n, true }, out);
+        clb_step_apply(&view, &op->step, (struct clb_part){ s.p, s.p + s.n, true }, out, &budget);
+        out->failed |= !budget;
     }
 }
 

@@ -2,6 +2,7 @@
  */
 #include <stdio.h>
 
+#include "lib/import/hf_regex.h"
 #include "lib/import/hf_tokenizer_impl.h"
 #include "lib/token/pattern.h"
 #include "lib/token/utf8.h"
@@ -225,15 +226,22 @@ bool clb_hf_pattern(struct hf *h, const struct hf_fields *f, struct clb_step *st
         return true;
     }
     step->find = clb_pattern_known(s);
-    if (step->find == CLB_FIND_NONE)
-        return clb_hf_refuse(h, f->pattern_raw,
-                         "the pattern '%.*s%s' is not one of those that are known",
-                         (int)(s.n > 120 ? 120 : s.n), s.p, s.n > 120 ? "..." : "");
+    if (step->find != CLB_FIND_NONE)
+        return true;
+    size_t at = h->b.programs.n;
+    if (!clb_hf_regex_compile(&h->b.programs, s, h->err)) {
+        char why[sizeof h->err->text];
+        snprintf(why, sizeof why, "%s", h->err->text);
+        return clb_hf_refuse(h, f->pattern_raw, "the pattern '%.*s%s' is not supported: %s",
+                             (int)(s.n > 60 ? 60 : s.n), s.p, s.n > 60 ? "..." : "", why);
+    }
+    step->find = CLB_FIND_PROGRAM;
+    step->text = (struct clb_span){ (uint32_t)(at / 4), (uint32_t)((h->b.programs.n - at) / 4) };
     return true;
 }
 
 bool clb_hf_each(struct hf *h, struct clb_str list, int depth,
-             bool (*part)(struct hf *h, struct clb_str raw, int depth))
+                 bool (*part)(struct hf *h, struct clb_str raw, int depth))
 {
     struct clb_json j;
     struct clb_str item;

@@ -108,7 +108,7 @@ struct clb_str clb_hf_string(const struct hf *h, struct clb_span s);
 bool clb_hf_pattern(struct hf *h, const struct hf_fields *f, struct clb_step *step);
 /* Calls part(h, raw, depth + 1) for every item of a list. */
 bool clb_hf_each(struct hf *h, struct clb_str list, int depth,
-             bool (*part)(struct hf *h, struct clb_str raw, int depth));
+                 bool (*part)(struct hf *h, struct clb_str raw, int depth));
 
 /* -- hf_tokenizer_steps.c -- */
 bool clb_hf_normalizer(struct hf *h, struct clb_str raw, int depth);

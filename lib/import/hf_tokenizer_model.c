@@ -330,7 +330,7 @@ static bool read_model(struct hf *h, struct clb_str raw, struct model *m)
         return clb_fail_in(h->err, "model");
     if (!m->vocab.p || !m->merges.p)
         return clb_hf_refuse(h, raw, "the model has no '%s': only BPE is supported",
-                         m->vocab.p ? "merges" : "vocab");
+                             m->vocab.p ? "merges" : "vocab");
     return true;
 }
 
@@ -372,13 +372,14 @@ static bool unknown_token(struct hf *h, struct clb_str raw, const struct model *
         return true;
     }
     if (head->model_flags & CLB_MODEL_BYTE_LEVEL && head->model_flags & CLB_MODEL_BYTE_FALLBACK)
-        return clb_hf_refuse(h, raw, "byte_fallback with the pre-tokenizer ByteLevel is not supported");
+        return clb_hf_refuse(h, raw,
+                             "byte_fallback with the pre-tokenizer ByteLevel is not supported");
     if (!m->has_unk)
         return true;
     head->unk = clb_hf_find(h, (struct clb_str){ m->unk.p ? m->unk.p : "", m->unk.n });
     return head->unk != CLB_NO_ID ||
            clb_hf_refuse(h, raw, "the unk_token '%s' is not in the vocabulary",
-                     m->unk.p ? m->unk.p : "");
+                         m->unk.p ? m->unk.p : "");
 }
 
 bool clb_hf_model(struct hf *h, struct clb_str raw)

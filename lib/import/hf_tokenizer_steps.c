@@ -61,7 +61,8 @@ bool clb_hf_normalizer(struct hf *h, struct clb_str raw, int depth)
         if (!strcmp(f.type, plain[i].type))
             return clb_hf_check_fields(h, &f, 0, 0) && new_step(h, &f, false, plain[i].op);
     if (!strcmp(f.type, "Sequence"))
-        return clb_hf_check_fields(h, &f, HF_LIST, 0) && clb_hf_each(h, f.list, depth, clb_hf_normalizer);
+        return clb_hf_check_fields(h, &f, HF_LIST, 0) &&
+               clb_hf_each(h, f.list, depth, clb_hf_normalizer);
     if (!strcmp(f.type, "Prepend"))
         return clb_hf_check_fields(h, &f, HF_PREPEND, 0) &&
                prepend(h, &f, false, clb_hf_string(h, f.text), CLB_PREPEND_ALWAYS);
@@ -108,10 +109,11 @@ static bool metaspace(struct hf *h, const struct hf_fields *f)
     struct clb_str mark = clb_hf_string(h, f->text);
 
     if (f->given & HF_ADD_PREFIX_SPACE && !f->add_prefix_space && !f->never)
-        return clb_hf_refuse(h, f->raw, "add_prefix_space is false, which contradicts prepend_scheme");
+        return clb_hf_refuse(h, f->raw,
+                             "add_prefix_space is false, which contradicts prepend_scheme");
     if (!mark.n || clb_utf8_step(mark.p, mark.n) != (int)mark.n)
         return clb_hf_refuse(h, f->raw, "the replacement of Metaspace is one character, not '%.*s'",
-                         (int)mark.n, mark.p);
+                             (int)mark.n, mark.p);
     struct clb_step *step = new_step(h, f, true, CLB_DO_REPLACE);
     if (!step)
         return false;
@@ -139,11 +141,12 @@ bool clb_hf_pre_tokenizer(struct hf *h, struct clb_str raw, int depth)
     if (!clb_hf_read_fields(h, raw, &f))
         return false;
     if (!strcmp(f.type, "Sequence"))
-        return clb_hf_check_fields(h, &f, HF_LIST, 0) && clb_hf_each(h, f.list, depth, clb_hf_pre_tokenizer);
+        return clb_hf_check_fields(h, &f, HF_LIST, 0) &&
+               clb_hf_each(h, f.list, depth, clb_hf_pre_tokenizer);
     if (h->byte_level_at != CLB_NO_OFFSET)
         return clb_hf_refuse(h, raw,
-                         "the pre-tokenizer '%s' after ByteLevel (byte %llu) is not supported",
-                         f.type, (unsigned long long)h->byte_level_at);
+                             "the pre-tokenizer '%s' after ByteLevel (byte %llu) is not supported",
+                             f.type, (unsigned long long)h->byte_level_at);
     if (!strcmp(f.type, "Split"))
         return clb_hf_check_fields(h, &f, HF_PATTERN | HF_BEHAVIOR | HF_INVERT, 0) &&
                split(h, &f, CLB_FIND_NONE, f.behavior);
@@ -155,7 +158,8 @@ bool clb_hf_pre_tokenizer(struct hf *h, struct clb_str raw, int depth)
                byte_level(h, &f);
     if (!strcmp(f.type, "Metaspace"))
         return clb_hf_check_fields(h, &f, HF_REPLACEMENT,
-                               HF_PREPEND_SCHEME | HF_SPLIT | HF_ADD_PREFIX_SPACE | HF_STR_REP) &&
+                                   HF_PREPEND_SCHEME | HF_SPLIT | HF_ADD_PREFIX_SPACE |
+                                       HF_STR_REP) &&
                metaspace(h, &f);
     return clb_hf_refuse(h, raw, "the pre-tokenizer '%s' is not supported", f.type);
 }

@@ -43,19 +43,20 @@ void clb_build_normalise(const struct clb_build *b, struct clb_str s, struct clb
                                   .strings = b->strings.p ? b->strings.p : "",
                                   .programs = (const void *)b->programs.p };
     struct clb_text now = { 0 }, next = { 0 };
+    uint64_t budget = CLB_BUILD_BUDGET;
 
     clb_text_add(&now, s.p, s.n);
     for (uint32_t i = 0; i < b->head.n_normalise; i++) {
         clb_text_clear(&next);
         if (now.n)
             clb_step_apply(&view, &b->step[i], (struct clb_part){ now.p, now.p + now.n, true },
-                           &next);
+                           &next, &budget);
         struct clb_text swap = now;
         now = next;
         next = swap;
     }
     clb_text_add(out, now.p, now.n);
-    out->failed |= now.failed || next.failed;
+    out->failed |= now.failed || next.failed || !budget;
     clb_text_free(&now);
     clb_text_free(&next);
 }

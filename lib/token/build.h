@@ -4,6 +4,8 @@
 
 #include "lib/token/tables.h"
 
+#define CLB_BUILD_BUDGET (1u << 24) /* steps of patterns on one piece */
+
 /* A piece as an importer knows it; the spans are in clb_build.bytes. */
 struct clb_build_piece {
     struct clb_span content; /* as the vocabulary has it */

@@ -31,6 +31,12 @@ bool clb_damaged(const struct clb_encoder *e, const char *what, uint32_t value)
                     what, value, e->t->head->n_piece);
 }
 
+bool clb_too_long(const struct clb_encoder *e)
+{
+    return clb_fail(e->err, CLB_BAD_INPUT,
+                    "a pattern of the tokenizer takes too many steps on this text");
+}
+
 static bool push_template(struct clb_encoder *e, const uint32_t *id, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -63,6 +69,7 @@ bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n,
         .no_special = !o->parse_special && h->model_flags & CLB_MODEL_SPECIAL_REACHABLE,
         .ids = ids,
         .err = err,
+        .budget = (1u << 28) + 256 * (uint64_t)n,
     };
     bool ok = false;
 

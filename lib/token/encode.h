@@ -23,6 +23,7 @@ struct clb_encoder {
     bool no_special; /* merging must not give special tokens, and could */
     struct clb_ids *ids;
     struct clb_err *err;
+    uint64_t budget; /* steps that compiled patterns may still take: they could take for ever */
     struct clb_text text[2];             /* normaliser: from one into the other */
     struct clb_text step[CLB_MAX_STEPS]; /* pre-tokeniser: what step i made of its part */
     struct {
@@ -48,9 +49,10 @@ void clb_encoder_done(struct clb_encoder *e); /* releases what e owns, but not i
 /* One step that changes text (CLB_DO_*): appends the result to out. Shared by normaliser and
  * pre-tokeniser. */
 void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
-                    struct clb_part part, struct clb_text *out);
+                    struct clb_part part, struct clb_text *out, uint64_t *budget);
 
 bool clb_ids_grow(struct clb_ids *ids, size_t more, struct clb_err *err);
+bool clb_too_long(const struct clb_encoder *e); /* the budget is used up: fills err */
 bool clb_damaged(const struct clb_encoder *e, const char *what, uint32_t value);
 
 static inline bool clb_push_id(struct clb_encoder *e, uint32_t id)

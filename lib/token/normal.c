@@ -26,12 +26,12 @@ static void strip_accents(struct clb_part part, struct clb_text *out)
 }
 
 static void replace(const struct clb_tokenizer *t, const struct clb_step *step,
-                    struct clb_part part, struct clb_text *out)
+                    struct clb_part part, struct clb_text *out, uint64_t *budget)
 {
     struct clb_str with = clb_tables_string(t, step->with);
     const char *at = part.s, *from = part.s, *to;
 
-    for (; clb_pattern_find(t, step, part.end, &from, &to); at = from = to) {
+    for (; clb_pattern_find(t, step, &part, &from, &to, budget); at = from = to) {
         clb_text_add(out, at, (size_t)(from - at));
         clb_text_add(out, with.p, with.n);
     }
@@ -52,7 +52,7 @@ static void prepend(const struct clb_tokenizer *t, const struct clb_step *step,
 }
 
 void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
-                    struct clb_part part, struct clb_text *out)
+                    struct clb_part part, struct clb_text *out, uint64_t *budget)
 {
     struct clb_str s = { part.s, (size_t)(part.end - part.s) };
 
@@ -73,7 +73,7 @@ void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
         strip(part, step->arg, out);
         break;
     case CLB_DO_REPLACE:
-        replace(t, step, part, out);
+        replace(t, step, part, out, budget);
         break;
     case CLB_DO_PREPEND:
         prepend(t, step, part, out);
@@ -103,9 +103,11 @@ bool clb_normalise_part(struct clb_encoder *e, struct clb_part part)
             continue;
         struct clb_text *out = &e->text[into];
         clb_text_clear(out);
-        clb_step_apply(e->t, &e->t->normalise[i], part, out);
+        clb_step_apply(e->t, &e->t->normalise[i], part, out, &e->budget);
         if (out->failed)
             return clb_fail_nomem(e->err, out->n);
+        if (!e->budget)
+            return clb_too_long(e);
         if (!out->n)
             return true;
         part.s = out->p;

@@ -6,6 +6,7 @@
  * letters, N numbers, P punctuation, S symbols, M marks. */
 #include "lib/token/pattern.h"
 
+#include "lib/token/program.h"
 #include "lib/token/unicode.h"
 #include "lib/token/utf8.h"
 
@@ -349,28 +350,41 @@ static bool find_text(struct clb_str text, const char *end, const char **from, c
     return true;
 }
 
-bool clb_pattern_find(const struct clb_tokenizer *t, const struct clb_step *s, const char *end,
-                      const char **from, const char **to)
+static bool find_program(const uint32_t *program, const struct clb_part *part, const char **from,
+                         const char **to, uint64_t *budget)
 {
-    if (s->find == CLB_FIND_TEXT)
-        return find_text(clb_tables_string(t, s->text), end, from, to);
-    match_fn *match = table[s->find].match;
     unsigned n;
-    for (const char *p = *from; match && p < end; p += n) {
-        size_t taken = match(p, end);
+
+    for (const char *p = *from; p < part->end && *budget; p += n) {
+        size_t taken = clb_program_run(program, part->s, p, part->end, budget);
         if (taken) {
             *from = p;
             *to = p + taken;
             return true;
         }
-        clb_utf8_get(p, end, &n);
+        clb_utf8_get(p, part->end, &n);
     }
     return false;
 }
 
-bool clb_program_check(const struct clb_tokenizer *t, struct clb_span words, struct clb_err *err)
+bool clb_pattern_find(const struct clb_tokenizer *t, const struct clb_step *s,
+                      const struct clb_part *part, const char **from, const char **to,
+                      uint64_t *budget)
 {
-    return clb_fail(err, CLB_BAD_INPUT,
-                    "a pattern of %u words at %u (of %llu) that this build cannot run", words.n,
-                    words.at, (unsigned long long)t->head->section[CLB_PROGRAMS].size / 4);
+    if (s->find == CLB_FIND_TEXT)
+        return find_text(clb_tables_string(t, s->text), part->end, from, to);
+    if (s->find == CLB_FIND_PROGRAM)
+        return find_program(t->programs + s->text.at, part, from, to, budget);
+    match_fn *match = table[s->find].match;
+    unsigned n;
+    for (const char *p = *from; match && p < part->end; p += n) {
+        size_t taken = match(p, part->end);
+        if (taken) {
+            *from = p;
+            *to = p + taken;
+            return true;
+        }
+        clb_utf8_get(p, part->end, &n);
+    }
+    return false;
 }

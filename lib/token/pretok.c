@@ -80,12 +80,14 @@ static bool split_step(struct clb_encoder *e, uint32_t i, struct clb_part part)
     struct split s = { .e = e, .i = i, .whole = part, .how = step->arg & 0xff };
     const char *at = part.s, *from = part.s, *to;
 
-    for (; clb_pattern_find(e->t, step, part.end, &from, &to); at = from = to) {
+    for (; clb_pattern_find(e->t, step, &part, &from, &to, &e->budget); at = from = to) {
         if (from > at && !see(&s, at, from, invert))
             return false;
         if (!see(&s, from, to, !invert))
             return false;
     }
+    if (!e->budget)
+        return clb_too_long(e);
     if (at < part.end && !see(&s, at, part.end, invert))
         return false;
     return release(&s);
@@ -100,9 +102,11 @@ static bool run_step(struct clb_encoder *e, uint32_t i, struct clb_part part)
         return split_step(e, i, part);
     struct clb_text *out = &e->step[i];
     clb_text_clear(out);
-    clb_step_apply(e->t, step, part, out);
+    clb_step_apply(e->t, step, part, out, &e->budget);
     if (out->failed)
         return clb_fail_nomem(e->err, out->n);
+    if (!e->budget)
+        return clb_too_long(e);
     return run_step(e, i + 1, (struct clb_part){ out->p, out->p + out->n, part.first });
 }
 

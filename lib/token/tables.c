@@ -1,7 +1,7 @@
 #include "lib/token/tables.h"
 
 #include "lib/base/mem.h"
-#include "lib/token/pattern.h"
+#include "lib/token/program.h"
 #include "lib/token/utf8.h"
 
 uint64_t clb_key_hash(const char *s, size_t n)

@@ -11,8 +11,9 @@
 #include "test/check.h"
 
 static const char *const token_names[] = {
-    "cl100k_llama3", "deepseek_v4", "mistral_v3",      "mixtral_v1",     "o200k_harmony_40k",
-    "qwen3",         "tekken_24k",  "syn_meta_always", "syn_meta_first",
+    "cl100k_llama3",     "deepseek_v4",    "mistral_v3",    "mixtral_v1",
+    "o200k_harmony_40k", "qwen3",          "tekken_24k",    "syn_meta_always",
+    "syn_meta_first",    "syn_flags_nfkc", "syn_split_zoo", "syn_bpe_unk",
 };
 enum { N_TOKEN_NAMES = sizeof token_names / sizeof *token_names };
 
