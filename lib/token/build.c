@@ -256,8 +256,7 @@ static void find_cut(struct clb_build *b)
     struct clb_tables_head *h = &b->head;
     bool is_piece = false;
 
-    if (h->model != CLB_MODEL_BPE || h->model_flags & CLB_MODEL_BYTE_LEVEL || h->word_prefix.n ||
-        h->word_suffix.n)
+    if (h->model_flags & CLB_MODEL_BYTE_LEVEL || h->word_prefix.n || h->word_suffix.n)
         return;
     for (uint32_t id = 0; id < b->n_piece && !is_piece; id++)
         is_piece = b->piece[id].flags & CLB_PIECE_MODEL && clb_str_eq(key_of(b, id), cut);
@@ -296,7 +295,7 @@ static bool find_whole(const struct writer *w)
     bool ok = clb_tables_open(&t, w->base, size, w->err);
     struct clb_encoder e = { .t = &t, .ids = &ids, .err = w->err };
 
-    if (b->head.word_prefix.n || b->head.word_suffix.n || b->head.model != CLB_MODEL_BPE)
+    if (b->head.word_prefix.n || b->head.word_suffix.n)
         return ok;
     for (uint32_t id = 0; ok && id < b->n_piece; id++) {
         struct clb_str key = key_of(b, id);

@@ -4,6 +4,9 @@
 #include "lib/token/unicode.h"
 #include "lib/token/utf8.h"
 
+/* What a replacement may make of a text, so that a damaged one cannot eat all memory. */
+enum { LONGEST_TEXT = 1 << 30 };
+
 static void strip(struct clb_part part, uint32_t sides, struct clb_text *out)
 {
     const char *s = part.s, *end = part.end;
@@ -34,6 +37,10 @@ static void replace(const struct clb_tokenizer *t, const struct clb_step *step,
     for (; clb_pattern_find(t, step, &part, &from, &to, budget); at = from = to) {
         clb_text_add(out, at, (size_t)(from - at));
         clb_text_add(out, with.p, with.n);
+        if (out->n > LONGEST_TEXT) {
+            out->failed = true;
+            return;
+        }
     }
     clb_text_add(out, at, (size_t)(part.end - at));
 }

@@ -202,7 +202,7 @@ static bool check_head(const struct clb_tables_head *h, size_t n, struct clb_err
             err, CLB_BAD_INPUT,
             "tokenizer tables of version %u: this build reads version %d; convert again",
             h->version, CLB_TABLES_VERSION);
-    if (h->model != CLB_MODEL_BPE && h->model != CLB_MODEL_UNIGRAM)
+    if (h->model != CLB_MODEL_BPE || h->reserved[0] || h->reserved[1])
         return clb_fail(err, CLB_BAD_INPUT, "tokenizer model %u is not known to this build",
                         h->model);
     if (h->n_piece > INT32_MAX || h->n_normalise > CLB_MAX_STEPS || h->n_split > CLB_MAX_STEPS ||
@@ -234,7 +234,7 @@ static bool check_sections(const struct clb_tables_head *h, size_t n, struct clb
         { CLB_STEPS, h->n_normalise + h->n_split, sizeof(struct clb_step) },
         { CLB_STRINGS, UINT64_MAX, 1 },
         { CLB_PROGRAMS, UINT64_MAX, 4 },
-        { CLB_SCORES, h->model == CLB_MODEL_UNIGRAM ? h->n_piece : 0, 4 },
+        { CLB_SCORES, 0, 4 },
     };
 
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
@@ -271,7 +271,6 @@ bool clb_tables_open(struct clb_tokenizer *t, const void *tables, size_t n, stru
         .normalise = (const void *)(base + h->section[CLB_STEPS].at),
         .strings = base + h->section[CLB_STRINGS].at,
         .programs = (const void *)(base + h->section[CLB_PROGRAMS].at),
-        .scores = (const void *)(base + h->section[CLB_SCORES].at),
     };
     t->split = t->normalise + h->n_normalise;
     return check_table(h, CLB_KEYS, sizeof *t->keys, h->key_probe, &t->key_mask, err) &&

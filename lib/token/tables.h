@@ -18,7 +18,7 @@
  *   | STEPS         | struct clb_step[]     normaliser, then pre-tokeniser
  *   | STRINGS       | u8[]                  texts that steps refer to, valid UTF-8
  *   | PROGRAMS      | u32[]                 compiled patterns
- *   | SCORES        | f32[n_piece]          Unigram only
+ *   | SCORES        | empty: room for models whose pieces have scores
  *   +---------------+
  *
  * Numbers are little endian; gaps are zero; the same vocabulary gives the same bytes. Opening
@@ -58,7 +58,7 @@ enum clb_piece_flags {
     CLB_PIECE_SKIP = 1 << 10,      /* left out when special tokens are skipped */
 };
 
-enum clb_model_kind { CLB_MODEL_BPE = 1, CLB_MODEL_UNIGRAM = 2 };
+enum clb_model_kind { CLB_MODEL_BPE = 1 };
 
 enum clb_model_flags {
     CLB_MODEL_BYTE_LEVEL = 1 << 0, /* words are compared as bytes; keys are TEXT */
@@ -155,8 +155,7 @@ struct clb_tables_head {
     struct clb_span mark;                     /* decoder: see CLB_DECODE_FIRST, _SUFFIX */
     struct clb_span word_prefix, word_suffix; /* continuing_subword_prefix, end_of_word_suffix */
     struct clb_span cut;
-    float unk_score; /* Unigram */
-    uint32_t reserved;
+    uint32_t reserved[2]; /* 0 */
     struct {
         uint64_t at, size;
     } section[CLB_N_SECTION];
@@ -182,7 +181,6 @@ struct clb_tokenizer {
     const struct clb_step *normalise, *split;
     const char *strings;
     const uint32_t *programs;
-    const float *scores;
 };
 
 /* Checks everything that is checked at open and fills the view. */

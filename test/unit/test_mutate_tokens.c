@@ -74,6 +74,7 @@ static void changed_tables(void)
     unsigned long count = more ? strtoul(more, NULL, 10) : MUTATIONS;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
+    opened = 0;
     for (int i = 0; i < N_TOKEN_NAMES; i++) {
         struct token_rig rig;
         CHECK(token_open(&rig, token_names[i]));
@@ -91,8 +92,79 @@ static void changed_tables(void)
     printf("# %lu of %lu opened\n", opened, count);
 }
 
+/* -- the file they are made from ----------------------------------------------------------------
+ */
+
+static const char source[] =
+    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":{\"strategy\":\"BatchLongest\"},"
+    "\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":true,"
+    "\"rstrip\":true,\"normalized\":true,\"special\":true}],"
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":"
+    "\"Replace\",\"pattern\":{\"Regex\":\"[^a-c\\\\p{Lu}]{2,}|(?i:xk)*+y\"},\"content\":\"a\"},{"
+    "\"type\":"
+    "\"Prepend\",\"prepend\":\"b\"},{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}]"
+    "},"
+    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{"
+    "\"Regex\":\"(?:\\\\s|b(?=a)|(?>c+)){1,3}$\"},\"behavior\":\"MergedWithNext\",\"invert\":false}"
+    ",{"
+    "\"type\":\"Digits\",\"individual_digits\":true},{\"type\":\"Metaspace\",\"replacement\":\"c\","
+    "\"prepend_scheme\":\"first\",\"split\":true}]},"
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<"
+    "s>\","
+    "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{"
+    "\"<s>\":{\"id\":\"<s>\",\"ids\":[9],\"tokens\":[\"<s>\"]}}},"
+    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+    "\"String\":"
+    "\"c\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\","
+    "\"content\":\" \",\"start\":1,\"stop\":0}]},"
+    "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":\"u\",\"fuse_unk\":true,"
+    "\"byte_fallback\":true,\"ignore_merges\":false,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"c\":3,"
+    "\"cab\":4,\"<0xE4>\":5,\"<0xB8>\":6,\"u\":7,\"bb\":8},"
+    "\"merges\":[\"a b\",\"c ab\",\"b b\"]}}";
+
+/* Exact memory, so that a read behind the text is found. */
+static void mutate_source(void)
+{
+    static const char likely[] = "{}[]\",:\\()?*+|$^0129abpLu ";
+    size_t n = sizeof source - 1;
+    char *copy = malloc(n);
+    struct clb_text tables = { 0 };
+    struct clb_tokenizer *t;
+    struct clb_err err;
+
+    memcpy(copy, source, n);
+    for (uint32_t i = 0, changes = rnd(4); i < changes; i++) {
+        uint32_t at = rnd((uint32_t)n);
+        copy[at] = rnd(4) ? likely[rnd(sizeof likely - 1)] : (char)rnd(256);
+    }
+    if (!clb_hf_tokenizer_compile(&tables, copy, n, "t.json", 64, &err)) {
+        CHECK_EQ(err.code, CLB_BAD_INPUT);
+    } else if (clb_tokenizer_open(&t, tables.p, tables.n, &err)) {
+        opened++;
+        use(t);
+        clb_tokenizer_close(t);
+    } else {
+        CHECK(!"compiled tables open");
+    }
+    clb_text_free(&tables);
+    free(copy);
+}
+
+static void changed_source(void)
+{
+    const char *more = getenv("MUTATIONS");
+    unsigned long count = more ? strtoul(more, NULL, 10) : MUTATIONS;
+
+    opened = 0;
+    for (unsigned long k = 0; k < count; k++)
+        mutate_source();
+    CHECK(opened > count / 10);
+    printf("# %lu of %lu compiled\n", opened, count);
+}
+
 int main(void)
 {
+    TEST(changed_source);
     TEST(changed_tables);
     return test_result();
 }
