@@ -99,7 +99,7 @@ float clb_logprob(const float *logits, uint32_t n, uint32_t id)
     }
     for (uint32_t i = 0; i < n; i++)
         if (logits[i] == logits[i])
-            sum += clb_exp((double)logits[i] - (double)max);
+            sum += (double)clb_expf(logits[i] - max);
     if (logits[id] != logits[id])
         return -INFINITY;
     return (float)((double)logits[id] - (double)max - clb_log(sum));

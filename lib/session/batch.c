@@ -7,6 +7,7 @@
 #include "lib/session/batch_impl.h"
 
 enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512, LOGIT_BYTES = 16 << 20 };
+enum { MOST_SESSIONS = 65536, MOST_ROWS = 1 << 20 };
 
 /* -- sizes ------------------------------------------------------------------------------------- */
 
@@ -22,21 +23,22 @@ static bool resolve(struct clb_batch_options *o, const struct clb_model *m, stru
 
     o->max_sessions = o->max_sessions ? o->max_sessions : 1;
     o->context = o->context ? o->context : least_of(a->max_positions, DEFAULT_CONTEXT);
+    if (o->max_sessions > MOST_SESSIONS)
+        return clb_fail(err, CLB_USAGE, "%u sessions: a batch has at most %d", o->max_sessions,
+                        MOST_SESSIONS);
     if (o->context > a->max_positions)
         return clb_fail(err, CLB_USAGE,
                         "a context of %u tokens: the model has at most %u positions", o->context,
                         a->max_positions);
     uint64_t all = (uint64_t)o->max_sessions * o->context;
     o->kv_tokens = o->kv_tokens ? o->kv_tokens : all;
-    o->prefill_chunk = least_of(all, o->prefill_chunk ? o->prefill_chunk : DEFAULT_CHUNK);
+    o->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : DEFAULT_CHUNK;
+    o->prefill_chunk = least_of(all, least_of(o->prefill_chunk, MOST_ROWS));
     if (!o->logit_rows)
         o->logit_rows = (uint32_t)(LOGIT_BYTES / ((uint64_t)a->vocab_size * sizeof(float)));
     o->logit_rows = least_of(o->prefill_chunk, o->logit_rows);
     if (o->kv_default)
         o->kv_dtype = clb_kv_default(m);
-    if (o->max_sessions > UINT32_MAX - o->prefill_chunk ||
-        o->max_sessions > UINT32_MAX - o->logit_rows)
-        return clb_fail(err, CLB_USAGE, "%u sessions are too many", o->max_sessions);
     return clb_check_top_k(m, o->experts_per_token, err);
 }
 
@@ -71,8 +73,8 @@ static bool run_options(struct clb_runner_options *r, const struct clb_batch_opt
     uint64_t n_block = o->kv_tokens / CLB_KV_BLOCK + (o->kv_tokens % CLB_KV_BLOCK != 0);
     uint64_t useful = (uint64_t)o->max_sessions * blocks_for(o->context);
 
-    n_block = o->kv_tokens == (uint64_t)o->max_sessions * o->context || n_block > useful ? useful
-                                                                                         : n_block;
+    if (o->kv_tokens >= (uint64_t)o->max_sessions * o->context || n_block > useful)
+        n_block = useful;
     if (n_block > UINT32_MAX)
         return clb_fail(err, CLB_USAGE, "%" PRIu64 " KV positions are too many",
                         n_block * CLB_KV_BLOCK);
@@ -243,7 +245,7 @@ static void give_prompts(struct clb_batch *b, struct budget *left)
 }
 
 /* Puts the pass together; the model's turn is held. */
-static void gather(struct clb_batch *b)
+static void collect(struct clb_batch *b)
 {
     struct budget left = {
         .prompt_rows = b->prefill_chunk,
@@ -314,7 +316,7 @@ bool clb_batch_step(struct clb_batch *b, size_t *n_ready, struct clb_err *err)
     *n_ready = 0;
     clb_alloc_guard_lock();
     clb_model_take_turn(m);
-    gather(b);
+    collect(b);
     bool ok = b->n_order == 0 || clb_runner_pass(&b->run, b->logits, err);
     clb_model_end_turn(m);
     clb_alloc_guard_unlock();

@@ -370,7 +370,8 @@ static void what_does_not_fit_is_refused(void)
     CHECK_EQ(err.code, CLB_USAGE);
     CHECK_HAS(err.text, "at most 8");
     CHECK(!clb_batch_open(
-        &b, m, &(struct clb_batch_options){ .max_sessions = UINT32_MAX, .context = 512 }, &err));
+        &b, m, &(struct clb_batch_options){ .max_sessions = UINT32_MAX, .context = 1 }, &err));
+    CHECK_HAS(err.text, "at most 65536");
     CHECK(!b);
     clb_model_close(m);
 }
