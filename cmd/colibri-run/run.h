@@ -131,6 +131,7 @@ struct run {
     struct run_source source;
     struct run_job *head, *tail; /* not yet written */
     uint32_t n_active, n_session, context;
+    size_t n_waiting; /* in the list */
     uint64_t n_record, n_failed, n_done;
     bool streams;       /* stdout is for someone who waits */
     bool stdout_failed; /* the message is in err */

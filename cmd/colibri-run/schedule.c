@@ -5,6 +5,8 @@
 #include "lib/base/clock.h"
 #include "lib/cli/report.h"
 
+enum { MOST_FILES = 256 };
+
 /* -- start ------------------------------------------------------------------------------------- */
 
 /* The answer continues the prompt, so its first token is not the start of a text (decoders drop a
@@ -41,13 +43,20 @@ static void append(struct run *r, struct run_job *job)
     else
         r->head = job;
     r->tail = job;
+    r->n_waiting++;
+}
+
+/* With --logits every job that waits for its turn may hold an open file. */
+static bool may_start(const struct run *r)
+{
+    return r->n_active < r->n_session && (!r->o.logits || r->n_waiting < MOST_FILES);
 }
 
 /* Gives free sessions to the next prompts. Waits for input only when there is nothing to compute.
  */
 static bool fill(struct run *r, bool *end, struct clb_err *err)
 {
-    while (!*end && r->n_active < r->n_session && !run_interrupted()) {
+    while (!*end && may_start(r) && !run_interrupted()) {
         struct clb_str record;
         bool idle = r->n_active == 0 && !r->head;
         enum run_got got = run_source_next(&r->source, idle, &record, err);
@@ -131,8 +140,12 @@ static bool next_token(struct run_job *job, struct clb_err *err)
         return true;
     }
     int32_t id = colibri_session_sample(job->session);
-    if (id < 0)
-        return run_api_fail(err);
+    if (id < 0) { /* its logits are no numbers: the other prompts can go on */
+        run_api_fail(&job->err);
+        clb_text_clear(&job->out);
+        job->finish = RUN_FAILED;
+        return true;
+    }
     if (is_end_token(r, id)) {
         job->finish = RUN_STOP;
         return true;
@@ -156,7 +169,7 @@ static bool advance(struct run *r, struct clb_err *err)
         if (!next_token(job, err))
             return false;
         if (job->finish != RUN_UNFINISHED) {
-            if (!run_finish_text(job, err))
+            if (job->finish != RUN_FAILED && !run_finish_text(job, err))
                 return false;
             colibri_session_close(job->session);
             job->session = NULL;
@@ -181,6 +194,7 @@ static bool write_finished(struct run *r, struct clb_err *err)
             return false;
         r->n_failed += job->finish == RUN_FAILED;
         r->head = job->next;
+        r->n_waiting--;
         if (!r->head)
             r->tail = NULL;
         run_job_free(job);

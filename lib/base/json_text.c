@@ -7,8 +7,8 @@ static bool plain(unsigned char c)
 }
 
 /* Passes plain ASCII, eight bytes at a time: a byte stops the run when it is a quote, a backslash,
- * below 0x20 or above 0x7f. Borrows may mark a byte above a stopping one as well, never below it, so
- * the lowest mark is right. */
+ * below 0x20 or above 0x7f. Borrows may mark a byte above a stopping one as well, never below it,
+ * so the lowest mark is right. */
 static size_t skip_plain(const char *s, size_t i, size_t n)
 {
     const uint64_t ones = 0x0101010101010101u, high = ones << 7;
@@ -35,7 +35,8 @@ bool clb_json_fail_byte(struct clb_json *j, size_t at, const char *expected)
     if (c >= 0x80 && clb_utf8_len(j->text + at, j->n - at) == 0)
         return clb_json_fail_at(j, CLB_BAD_INPUT, at, "byte 0x%02x is not valid UTF-8", c);
     if (c <= 0x20 || c >= 0x7f)
-        return clb_json_fail_at(j, CLB_BAD_INPUT, at, "found byte 0x%02x, expected %s", c, expected);
+        return clb_json_fail_at(j, CLB_BAD_INPUT, at, "found byte 0x%02x, expected %s", c,
+                                expected);
     return clb_json_fail_at(j, CLB_BAD_INPUT, at, "found '%c', expected %s", c, expected);
 }
 
@@ -136,8 +137,8 @@ bool clb_json_scan_string(struct clb_json *j, struct clb_str *decoded)
             if (!(took = unescape(s + i, j->n - i, out, &len)))
                 return fail_escape(j, i);
         } else if ((unsigned char)s[i] < 0x20) {
-            return clb_json_fail_at(j, CLB_BAD_INPUT, i,
-                                    "control character 0x%02x inside a string", s[i]);
+            return clb_json_fail_at(j, CLB_BAD_INPUT, i, "control character 0x%02x inside a string",
+                                    s[i]);
         } else if (!(took = clb_utf8_len(s + i, j->n - i))) {
             return clb_json_fail_byte(j, i, "");
         }

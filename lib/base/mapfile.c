@@ -92,7 +92,8 @@ void clb_mapfile_drop(const struct clb_mapfile *m, uint64_t at, uint64_t n)
     advise(m, at, n, true, MADV_DONTNEED);
 }
 
-bool clb_mapfile_read(const struct clb_mapfile *m, void *dst, uint64_t at, size_t n, struct clb_err *err)
+bool clb_mapfile_read(const struct clb_mapfile *m, void *dst, uint64_t at, size_t n,
+                      struct clb_err *err)
 {
     uint8_t *p = dst;
     uint64_t end;
@@ -108,8 +109,10 @@ bool clb_mapfile_read(const struct clb_mapfile *m, void *dst, uint64_t at, size_
             clb_fail_sys(err, CLB_BAD_INPUT, "%s: byte %llu: cannot be read", m->path,
                          (unsigned long long)at);
         else if (got == 0)
-            clb_fail(err, CLB_BAD_INPUT, "%s: byte %llu: the file ends here, but %zu more bytes were "
-                     "expected (it was cut while in use)", m->path, (unsigned long long)at, n);
+            clb_fail(err, CLB_BAD_INPUT,
+                     "%s: byte %llu: the file ends here, but %zu more bytes were "
+                     "expected (it was cut while in use)",
+                     m->path, (unsigned long long)at, n);
         if (got <= 0)
             return clb_err_place(err, m->path, NULL, at);
         p += got;

@@ -36,9 +36,9 @@ static inline bool clb_round_up(uint64_t a, uint64_t to, uint64_t *out)
     return true;
 }
 
-/* The guard. Between lock and unlock an allocation or release by this thread through this header aborts the
- * process when the guard is armed (test builds compile with -DCLB_ALLOC_GUARD); in other builds
- * both do nothing. Nests. */
+/* The guard. Between lock and unlock an allocation or release by this thread through this header
+ * aborts the process when the guard is armed (test builds compile with -DCLB_ALLOC_GUARD); in other
+ * builds both do nothing. Nests. */
 void clb_alloc_guard_lock(void);
 void clb_alloc_guard_unlock(void);
 

@@ -1,8 +1,9 @@
 /* pool.h - worker threads that run one function side by side.
  *
- * A pool of n threads has n - 1 workers; the caller is thread 0. Computing threads run with round-to-nearest
- * and without flush-to-zero (the caller's floating-point state is saved and restored), so that bits do not depend on who calls. Workers spin
- * shortly, then sleep: an idle pool burns nothing. One run at a time; the owner serialises. */
+ * A pool of n threads has n - 1 workers; the caller is thread 0. Computing threads run with
+ * round-to-nearest and without flush-to-zero (the caller's floating-point state is saved and
+ * restored), so that bits do not depend on who calls. Workers spin shortly, then sleep: an idle
+ * pool burns nothing. One run at a time; the owner serialises. */
 #ifndef CLB_BASE_POOL_H
 #define CLB_BASE_POOL_H
 

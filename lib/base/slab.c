@@ -71,16 +71,18 @@ uint64_t clb_slab_cost(const struct clb_slab_options *opt, size_t bytes)
     return clb_round_up(bytes, PAGE, &cost) ? cost : UINT64_MAX;
 }
 
-bool clb_slab_new(struct clb_slab **out, const struct clb_slab_options *opt, struct clb_ledger *ledger,
-                  struct clb_err *err)
+bool clb_slab_new(struct clb_slab **out, const struct clb_slab_options *opt,
+                  struct clb_ledger *ledger, struct clb_err *err)
 {
     const size_t *c = classes(opt);
 
     *out = NULL;
     for (unsigned i = 0; i < CLB_SLAB_CLASSES; i++)
         if (c[i] == 0 || c[i] % PAGE || (i && c[i] <= c[i - 1]))
-            return clb_fail(err, CLB_USAGE, "slab sizes %zu, %zu, %zu: they must ascend and be "
-                            "multiples of %d", c[0], c[1], c[2], PAGE);
+            return clb_fail(err, CLB_USAGE,
+                            "slab sizes %zu, %zu, %zu: they must ascend and be "
+                            "multiples of %d",
+                            c[0], c[1], c[2], PAGE);
     struct clb_slab *s = clb_new(1, sizeof *s, err);
     if (!s)
         return false;
@@ -123,7 +125,8 @@ static bool reserve(struct clb_slab *s, uint64_t cost, struct clb_err *err)
         fits = clb_add(s->reserved, cost, &total) && total <= s->opt.limit;
     }
     if (!fits)
-        return clb_fail(err, CLB_NO_SPACE, "activations need %llu bytes more, but %llu of %llu are in use",
+        return clb_fail(err, CLB_NO_SPACE,
+                        "activations need %llu bytes more, but %llu of %llu are in use",
                         (unsigned long long)cost, (unsigned long long)s->reserved,
                         (unsigned long long)s->opt.limit);
     s->reserved = total;

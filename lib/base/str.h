@@ -31,12 +31,13 @@ static inline bool clb_str_starts(struct clb_str a, const char *s)
     return a.n >= n && !memcmp(a.p, s, n);
 }
 
-/* Bytes of the well-formed UTF-8 character at the start of s (1 to 4); 0 when there is none (invalid,
- * overlong, a surrogate, cut off, or n is 0). */
+/* Bytes of the well-formed UTF-8 character at the start of s (1 to 4); 0 when there is none
+ * (invalid, overlong, a surrogate, cut off, or n is 0). */
 size_t clb_utf8_len(const char *s, size_t n);
 
 /* A growable text; zero-initialised is empty. Always terminated (p may be NULL when empty).
- * An append that finds no memory sets `failed` and leaves the text as it was; the owner checks once. */
+ * An append that finds no memory sets `failed` and leaves the text as it was; the owner checks
+ * once. */
 struct clb_text {
     char *p; /* owned */
     size_t n, room;
@@ -45,11 +46,12 @@ struct clb_text {
 
 void clb_text_add(struct clb_text *t, const void *bytes, size_t n);
 void clb_text_puts(struct clb_text *t, const char *s);
-void clb_text_printf(struct clb_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void clb_text_printf(struct clb_text *t, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Appends s as a JSON string with quotes; invalid UTF-8 becomes U+FFFD. */
 void clb_text_json(struct clb_text *t, const char *s, size_t n);
-/* Shortest decimal that reads back to the same float (always with a '.', an exponent, or both: "1.0").
- * v is finite (else "null" is appended). Does not depend on the locale. */
+/* Shortest decimal that reads back to the same float (always with a '.', an exponent, or both:
+ * "1.0"). v is finite (else "null" is appended). Does not depend on the locale. */
 void clb_text_f32(struct clb_text *t, float v);
 void clb_text_clear(struct clb_text *t); /* keeps the memory */
 void clb_text_free(struct clb_text *t);

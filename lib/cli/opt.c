@@ -119,7 +119,8 @@ static unsigned distance(const char *a, size_t na, const char *b)
     return row[nb];
 }
 
-static bool fail_unknown(const struct clb_program *p, const char *arg, size_t n, struct clb_err *err)
+static bool fail_unknown(const struct clb_program *p, const char *arg, size_t n,
+                         struct clb_err *err)
 {
     const struct clb_opt *near = NULL;
     unsigned best = 3; /* two letters wrong are a slip, three are another word */
@@ -132,8 +133,8 @@ static bool fail_unknown(const struct clb_program *p, const char *arg, size_t n,
         }
     }
     if (near)
-        return clb_fail(err, CLB_USAGE, "unknown option '--%.*s'; did you mean '--%s'?", (int)n, arg,
-                        near->name);
+        return clb_fail(err, CLB_USAGE, "unknown option '--%.*s'; did you mean '--%s'?", (int)n,
+                        arg, near->name);
     return clb_fail(err, CLB_USAGE, "unknown option '--%.*s'", (int)n, arg);
 }
 
@@ -142,8 +143,8 @@ static bool fail_unknown(const struct clb_program *p, const char *arg, size_t n,
 static bool fail_range(const struct clb_opt *o, const char *value, const char *what,
                        struct clb_err *err)
 {
-    return clb_fail(err, CLB_USAGE, "--%s: '%s' is not %s from %.10g to %.10g", o->name, value, what,
-                    o->lo, o->hi);
+    return clb_fail(err, CLB_USAGE, "--%s: '%s' is not %s from %.10g to %.10g", o->name, value,
+                    what, o->lo, o->hi);
 }
 
 static bool store_uints(const struct clb_opt *o, const char *value, struct clb_err *err)
@@ -227,8 +228,8 @@ static bool store(const struct clb_opt *o, const char *value, struct clb_err *er
         return true;
     case CLB_OPT_SIZE:
         if (!clb_parse_size(value, &u))
-            return clb_fail(err, CLB_USAGE, "--%s: '%s' is not a size such as 512M or 1.5G", o->name,
-                            value);
+            return clb_fail(err, CLB_USAGE, "--%s: '%s' is not a size such as 512M or 1.5G",
+                            o->name, value);
         *(uint64_t *)o->dst = u;
         return true;
     case CLB_OPT_CHOICE:
@@ -245,7 +246,8 @@ static bool store(const struct clb_opt *o, const char *value, struct clb_err *er
 /* -- the command line ------------------------------------------------------------------------ */
 
 /* A value that may be left out: the next word is it only when it is a number. */
-static bool optional_value(const struct clb_opt *o, int argc, char **argv, int *i, struct clb_err *err)
+static bool optional_value(const struct clb_opt *o, int argc, char **argv, int *i,
+                           struct clb_err *err)
 {
     double d;
     char inside[24];

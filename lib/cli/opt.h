@@ -1,7 +1,8 @@
-/* opt.h - one table per program gives the parser, --help, the bash completion and the OPTIONS of the man page.
+/* opt.h - one table per program gives the parser, --help, the bash completion and the OPTIONS of
+ * the man page.
  *
- * Options may stand anywhere before "--"; letters group ("-qv"), values may follow "=" or a space. Numbers are parsed whole and range-checked,
- * and the message shows the range. */
+ * Options may stand anywhere before "--"; letters group ("-qv"), values may follow "=" or a space.
+ * Numbers are parsed whole and range-checked, and the message shows the range. */
 #ifndef CLB_CLI_OPT_H
 #define CLB_CLI_OPT_H
 
@@ -39,12 +40,12 @@ struct clb_opt {
     enum clb_opt_kind kind;
     char letter;      /* 0: long form only */
     const char *name; /* "threads"; for a group, the heading */
-    const char *arg;  /* "N"; NULL when the option takes nothing; for CHOICE the words; "[50]": a number that may
-                         be left out, and then is 50 */
+    const char *arg;  /* "N"; NULL when the option takes nothing; for CHOICE the words; "[50]": a
+                         number that may be left out, and then is 50 */
     const char *help; /* one line; says the default when there is one */
     void *dst;
-    double lo, hi;    /* UINT, FLOAT, UINTS */
-    bool hidden;      /* not in --help and completion (tests) */
+    double lo, hi; /* UINT, FLOAT, UINTS */
+    bool hidden;   /* not in --help and completion (tests) */
 };
 
 struct clb_program {
@@ -53,26 +54,35 @@ struct clb_program {
     const char *example; /* printed at the end of --help; one or two lines */
 };
 
-/* Rows every program shares (-q -v -h -V --completions); defined as a macro so that tables stay const arrays. */
+/* Rows every program shares (-q -v -h -V --completions); defined as a macro so that tables stay
+ * const arrays. */
 struct clb_common {
     bool quiet, help, version, completions;
     int verbose;
 };
 #define CLB_OPT_COMMON(c)                                                                          \
-    { CLB_OPT_COUNT, 'v', "verbose", NULL, "say more; twice for where errors arose", &(c)->verbose, 0, 0, false }, \
-    { CLB_OPT_FLAG, 'q', "quiet", NULL, "say nothing but errors", &(c)->quiet, 0, 0, false },       \
-    { CLB_OPT_FLAG, 'h', "help", NULL, "print this and exit", &(c)->help, 0, 0, false },            \
-    { CLB_OPT_FLAG, 'V', "version", NULL, "print the version and exit", &(c)->version, 0, 0, false }, \
-    { CLB_OPT_FLAG, 0, "completions", NULL, "print the options for a shell", &(c)->completions, 0, 0, true }
+    { CLB_OPT_COUNT, 'v', "verbose", NULL, "say more; twice for where errors arose",               \
+      &(c)->verbose, 0, 0, false },                                                                \
+    { CLB_OPT_FLAG, 'q', "quiet", NULL, "say nothing but errors", &(c)->quiet, 0, 0, false },      \
+    { CLB_OPT_FLAG, 'h', "help", NULL, "print this and exit", &(c)->help, 0, 0, false },           \
+    { CLB_OPT_FLAG, 'V', "version", NULL, "print the version and exit", &(c)->version, 0, 0,       \
+      false },                                                                                     \
+    { CLB_OPT_FLAG, 0, "completions", NULL, "print the options for a shell", &(c)->completions, 0, \
+      0, true }
 
 /* argv is permuted so that operands come last; *operand is the index of the first one. */
-bool clb_opt_parse(const struct clb_program *p, int argc, char **argv, int *operand, struct clb_err *err);
-void clb_opt_help(const struct clb_program *p, FILE *out);        /* fits one screen: at most 40 lines of 80 */
-void clb_opt_completions(const struct clb_program *p, FILE *out); /* one option a line, '=' behind those with a value, then the words of a CHOICE */
+bool clb_opt_parse(const struct clb_program *p, int argc, char **argv, int *operand,
+                   struct clb_err *err);
+/* Fits one screen: at most 40 lines of 80. */
+void clb_opt_help(const struct clb_program *p, FILE *out);
+/* One option a line, '=' behind those with a value, then the words of a CHOICE. */
+void clb_opt_completions(const struct clb_program *p, FILE *out);
 
-/* Parses, then handles --help, --version and --completions. Returns -1 to go on, else the exit status: 0 after help, 2 after a usage
- * error was printed as "NAME: what is wrong" and "NAME: try 'NAME --help'". */
-int clb_opt_start(const struct clb_program *p, const struct clb_common *c, int argc, char **argv, int *operand);
+/* Parses, then handles --help, --version and --completions. Returns -1 to go on, else the exit
+ * status: 0 after help, 2 after a usage error was printed as "NAME: what is wrong" and "NAME: try
+ * 'NAME --help'". */
+int clb_opt_start(const struct clb_program *p, const struct clb_common *c, int argc, char **argv,
+                  int *operand);
 
 /* The same forms for operands and fields. */
 bool clb_parse_size(const char *text, uint64_t *out);

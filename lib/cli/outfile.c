@@ -1,5 +1,5 @@
-/* The temporary is named ".NAME.clb-XXXXXX" and locked (flock) while its owner lives, so that whoever
- * comes later can tell a stale one from one in use, even across containers. */
+/* The temporary is named ".NAME.clb-XXXXXX" and locked (flock) while its owner lives, so that
+ * whoever comes later can tell a stale one from one in use, even across containers. */
 #include "lib/cli/outfile.h"
 
 #include <dirent.h>
@@ -74,9 +74,9 @@ static bool check_room(const char *path, const char *folder, uint64_t size, stru
     uint64_t room = (uint64_t)v.f_bavail * v.f_frsize;
     if (size <= room)
         return true;
-    return clb_fail(err, CLB_NO_SPACE, "%s: needs %s (%llu bytes), but its disk has %s free (%llu)", path,
-                    clb_human_bytes(a, size), (unsigned long long)size, clb_human_bytes(b, room),
-                    (unsigned long long)room);
+    return clb_fail(err, CLB_NO_SPACE, "%s: needs %s (%llu bytes), but its disk has %s free (%llu)",
+                    path, clb_human_bytes(a, size), (unsigned long long)size,
+                    clb_human_bytes(b, room), (unsigned long long)room);
 }
 
 /* A signal between making the file and remembering it would leave it behind. */
@@ -147,7 +147,8 @@ bool clb_outfile_open(struct clb_outfile *o, const char *path, bool force, uint6
 static bool publish(struct clb_outfile *o, struct clb_err *err)
 {
     if (o->force)
-        return rename(o->tmp, o->path) == 0 || clb_fail_sys(err, CLB_FAILED, "%s: cannot be named", o->path);
+        return rename(o->tmp, o->path) == 0 ||
+               clb_fail_sys(err, CLB_FAILED, "%s: cannot be named", o->path);
     if (renameat2(AT_FDCWD, o->tmp, AT_FDCWD, o->path, RENAME_NOREPLACE) == 0)
         return true;
     if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) { /* this file system cannot */

@@ -1,12 +1,14 @@
 /* outfile.h - an output file that is either complete or not there.
  *
- * open:    refuses an existing file unless force, refuses a file equal to the input's folder entries is the caller's job; checks that the folder is
- *          writable and (with `size` > 0) that the disk has room: CLB_NO_SPACE with both numbers. Creates a hidden temporary in the same folder, so that the
- *          final rename is atomic. A stale temporary of a killed run is removed when its owner is gone.
- * commit:  fsync, rename (link when not forced, so that "does not exist" is race-free), fsync of the folder.
+ * open:    refuses an existing file unless force (that the output is not an input is the caller's
+ *          business); with `size` > 0 the disk must have room: CLB_NO_SPACE with both numbers.
+ *          Creates a hidden temporary in the same folder, so that the final rename is atomic. A
+ *          temporary of a killed run is removed when its owner is gone.
+ * commit:  fsync, rename (without force one that never replaces), fsync of the folder.
  * discard: removes the temporary. Safe on a zeroed struct and after commit.
- * A temporary left open when SIGINT, SIGTERM or SIGHUP arrives is removed and the process dies of the signal
- * (signals ignored at start stay ignored; previous actions are restored after commit). */
+ *
+ * A temporary left open when SIGINT, SIGTERM or SIGHUP arrives is removed and the process dies of
+ * the signal (signals ignored at start stay ignored; previous actions are restored after commit). */
 #ifndef CLB_CLI_OUTFILE_H
 #define CLB_CLI_OUTFILE_H
 
@@ -23,7 +25,8 @@ struct clb_outfile {
 };
 
 /* A path that is a device (/dev/full, /dev/null) is written directly. */
-bool clb_outfile_open(struct clb_outfile *o, const char *path, bool force, uint64_t size, struct clb_err *err);
+bool clb_outfile_open(struct clb_outfile *o, const char *path, bool force, uint64_t size,
+                      struct clb_err *err);
 bool clb_outfile_commit(struct clb_outfile *o, struct clb_err *err);
 void clb_outfile_discard(struct clb_outfile *o);
 

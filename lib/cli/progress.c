@@ -58,7 +58,8 @@ static void amount(char *buf, size_t n, uint64_t done, double rate)
     }
     clb_human_bytes(r, rate < 1e18 ? (uint64_t)rate : 0);
     if (line.total)
-        snprintf(buf, n, "  %s of %s  %s/s", clb_human_bytes(a, done), clb_human_bytes(b, line.total), r);
+        snprintf(buf, n, "  %s of %s  %s/s", clb_human_bytes(a, done),
+                 clb_human_bytes(b, line.total), r);
     else
         snprintf(buf, n, "  %s  %s/s", clb_human_bytes(a, done), r);
 }
@@ -76,7 +77,8 @@ static void draw(uint64_t done, double now)
     if (line.total) {
         snprintf(end, sizeof end, " %3d %%%s  %s left", (int)(part * 100), numbers,
                  part > 0 ? clb_human_seconds(left, spent / part - spent) : "?");
-        int cells = width - (int)strlen(line.what) - (int)strlen(end) - 5; /* the bar takes what is left */
+        int cells =
+            width - (int)strlen(line.what) - (int)strlen(end) - 5; /* the bar takes what is left */
         cells = cells < 0 ? 0 : cells > BAR ? BAR : cells;
         for (int i = 0; i < cells; i++)
             bar[i] = i < (int)(part * cells) ? '#' : '.';

@@ -109,7 +109,8 @@ static void print_rule(FILE *f, const struct clb_table *t, const int *width)
 }
 
 /* One line; `cell` has n_column texts. No space at the end of a line. */
-static void print_line(FILE *f, const struct clb_table *t, const int *width, const char *const *cell)
+static void print_line(FILE *f, const struct clb_table *t, const int *width,
+                       const char *const *cell)
 {
     int owed = 0;
 

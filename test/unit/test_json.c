@@ -27,10 +27,23 @@ static const char *says(const char *text)
 static void test_accepts(void)
 {
     static const char *const good[] = {
-        "null", " true ", "\t\r\nfalse\n", "0", "-0", "-0.0e+1", "1E5", "\"\"", "[]", "{}", "[[],{}]",
-        "{\"a\":1,\"b\":[1,2,{\"a\":null}]}", "\"\\u00e9\\ud83d\\ude00\\/\\b\\f\\n\\r\\t\\\"\\\\\"",
-        "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf\"", "{\"\":1,\"a\":{\"\":2}}",
-        "\"\x7f\"", "[1,2 , 3]",
+        "null",
+        " true ",
+        "\t\r\nfalse\n",
+        "0",
+        "-0",
+        "-0.0e+1",
+        "1E5",
+        "\"\"",
+        "[]",
+        "{}",
+        "[[],{}]",
+        "{\"a\":1,\"b\":[1,2,{\"a\":null}]}",
+        "\"\\u00e9\\ud83d\\ude00\\/\\b\\f\\n\\r\\t\\\"\\\\\"",
+        "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf\"",
+        "{\"\":1,\"a\":{\"\":2}}",
+        "\"\x7f\"",
+        "[1,2 , 3]",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         CHECK_STR(says(good[i]), "");
@@ -83,7 +96,8 @@ static void test_refuses(void)
         { "\"\xf4\x90\x80\x80\"", "f: byte 1: byte 0xf4 is not valid UTF-8" }, /* > U+10FFFF */
         { "\"12345678901\xe2\x82\"", "f: byte 12: byte 0xe2 is not valid UTF-8" },
         { "[1,\xfe]", "f: byte 3: '[1]': byte 0xfe is not valid UTF-8" },
-        { "\xef\xbb\xbf{}", "f: byte 0: found byte 0xef, expected a value" }, /* a byte order mark */
+        { "\xef\xbb\xbf{}",
+          "f: byte 0: found byte 0xef, expected a value" }, /* a byte order mark */
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_STR(says(bad[i].text), bad[i].why);
@@ -183,7 +197,8 @@ static void test_floats(void)
     CHECK(signbit(f64("-0", &ok)) && ok);
     CHECK(f64("9007199254740993", &ok) == 9007199254740992.0 && ok); /* a tie: to even */
     CHECK(f64("9007199254740993.0000000000000000000000000000000000000000000000000000000001", &ok) ==
-              9007199254740994.0 && ok); /* above the tie */
+              9007199254740994.0 &&
+          ok); /* above the tie */
     CHECK(f64("2.2250738585072011e-308", &ok) == 2.2250738585072011e-308 && ok);
     CHECK(f64("5e-324", &ok) == 5e-324 && ok);
     CHECK(f64("1e-400", &ok) == 0 && ok);

@@ -29,8 +29,8 @@ static const struct clb_opt opts[] = {
     { CLB_OPT_FLAG, 0, "secret", NULL, "for tests", &a.json, 0, 0, true },
     { .kind = CLB_OPT_END },
 };
-static const struct clb_program self = { "colibri-test", "[options] FILE...", "Tests the table.", opts,
-                                         "example: colibri-test x" };
+static const struct clb_program self = { "colibri-test", "[options] FILE...", "Tests the table.",
+                                         opts, "example: colibri-test x" };
 
 /* Parses a line cut at spaces; the message ("" when fine). *operand may be NULL. */
 static const char *parse(const char *line, char ***operands, int *n)
@@ -62,7 +62,9 @@ static void test_forms(void)
     char **rest;
     int n;
 
-    CHECK_STR(parse("one -jvn5 --name=x two --temp 0.5 -vs y --stop a --stop=b - -- -z --q", &rest, &n), "");
+    CHECK_STR(
+        parse("one -jvn5 --name=x two --temp 0.5 -vs y --stop a --stop=b - -- -z --q", &rest, &n),
+        "");
     CHECK(a.json && a.verbose == 2 && a.n == 5 && a.temp == 0.5f);
     CHECK_STR(a.name, "y");
     CHECK_EQ(a.stop.n, 2);
@@ -96,7 +98,8 @@ static void test_refuses(void)
         { "-n 4294967296", "--count: '4294967296' is not a whole number from 1 to 4294967295" },
         { "-n -1", "--count: '-1' is not a whole number from 1 to 4294967295" },
         { "-n 1x", "--count: '1x' is not a whole number from 1 to 4294967295" },
-        { "-n 99999999999999999999", "--count: '99999999999999999999' is not a whole number from 1 to 4294967295" },
+        { "-n 99999999999999999999",
+          "--count: '99999999999999999999' is not a whole number from 1 to 4294967295" },
         { "--temp nan", "--temp: 'nan' is not a number from 0 to 100" },
         { "--temp 0x1", "--temp: '0x1' is not a number from 0 to 100" },
         { "--temp 101", "--temp: '101' is not a number from 0 to 100" },
@@ -104,9 +107,12 @@ static void test_refuses(void)
         { "--memory 5X", "--memory: '5X' is not a size such as 512M or 1.5G" },
         { "--kind int", "--kind: 'int' is not one of int8|int4|f32" },
         { "--kind=", "--kind: '' is not one of int8|int4|f32" },
-        { "--batch 1,,2", "--batch: '1,,2' is not a list of whole numbers (1,2,3), each from 1 to 64" },
-        { "--batch 1,65", "--batch: '1,65' is not a list of whole numbers (1,2,3), each from 1 to 64" },
-        { "--batch 1,2,", "--batch: '1,2,' is not a list of whole numbers (1,2,3), each from 1 to 64" },
+        { "--batch 1,,2",
+          "--batch: '1,,2' is not a list of whole numbers (1,2,3), each from 1 to 64" },
+        { "--batch 1,65",
+          "--batch: '1,65' is not a list of whole numbers (1,2,3), each from 1 to 64" },
+        { "--batch 1,2,",
+          "--batch: '1,2,' is not a list of whole numbers (1,2,3), each from 1 to 64" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_STR(parse(bad[i].line, NULL, NULL), bad[i].why);
@@ -122,8 +128,17 @@ static void test_sizes(void)
     CHECK(clb_parse_size("16T", &v) && v == UINT64_C(16) << 40);
     CHECK(clb_parse_size("18446744073709551615", &v) && v == UINT64_MAX);
     CHECK(clb_parse_size("0.5M", &v) && v == 1 << 19);
-    static const char *const bad[] = { "", "G", "-1", "1GB", "1 G", "1.2.3", "18446744073709551616",
-                                       "17000000T", "9e9", ".5G", "99999999999999.9T" };
+    static const char *const bad[] = { "",
+                                       "G",
+                                       "-1",
+                                       "1GB",
+                                       "1 G",
+                                       "1.2.3",
+                                       "18446744073709551616",
+                                       "17000000T",
+                                       "9e9",
+                                       ".5G",
+                                       "99999999999999.9T" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK(!clb_parse_size(bad[i], &v));
 }
@@ -156,8 +171,9 @@ static void test_wrap(void)
 {
     static const struct clb_opt one[] = {
         { CLB_OPT_FLAG, 0, "x", NULL,
-          "words words words words words words words words words words words words words words words", &a.json,
-          0, 0, false },
+          "words words words words words words words words words words words words words words "
+          "words",
+          &a.json, 0, 0, false },
         { .kind = CLB_OPT_END },
     };
     struct clb_program p = { "p", "", "Sum.", one, NULL };

@@ -59,7 +59,9 @@ static void test_known(void)
     int status = child(true, said, sizeof said);
 
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
-    CHECK_STR(said, "p: model.bin: byte 5000: cannot be read any more: the file was cut or its disk failed\n");
+    CHECK_STR(
+        said,
+        "p: model.bin: byte 5000: cannot be read any more: the file was cut or its disk failed\n");
 }
 
 static void test_unknown(void)

@@ -104,10 +104,13 @@ static void test_bad_classes(void)
     struct clb_slab *s;
     struct clb_err err;
 
-    CHECK(!clb_slab_new(&s, &(struct clb_slab_options){ .class_bytes = { 8192, 4096, 16384 } }, &l, &err));
+    CHECK(!clb_slab_new(&s, &(struct clb_slab_options){ .class_bytes = { 8192, 4096, 16384 } }, &l,
+                        &err));
     CHECK_EQ(err.code, CLB_USAGE);
-    CHECK(!clb_slab_new(&s, &(struct clb_slab_options){ .class_bytes = { 100, 4096, 8192 } }, &l, &err));
-    CHECK(!clb_slab_new(&s, &(struct clb_slab_options){ .class_bytes = { 0, 4096, 8192 } }, &l, &err));
+    CHECK(!clb_slab_new(&s, &(struct clb_slab_options){ .class_bytes = { 100, 4096, 8192 } }, &l,
+                        &err));
+    CHECK(!clb_slab_new(&s, &(struct clb_slab_options){ .class_bytes = { 0, 4096, 8192 } }, &l,
+                        &err));
 }
 
 static void hammer(void *arg, unsigned t, unsigned n)
