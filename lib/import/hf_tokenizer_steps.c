@@ -49,9 +49,8 @@ bool clb_hf_normalizer(struct hf *h, struct clb_str raw, int depth)
         const char *type;
         enum clb_step_op op;
     } plain[] = {
-        { "NFC", CLB_DO_NFC },         { "NFD", CLB_DO_NFD },
-        { "NFKC", CLB_DO_NFKC },       { "NFKD", CLB_DO_NFKD },
-        { "Lowercase", CLB_DO_LOWER }, { "StripAccents", CLB_DO_STRIP_ACCENTS },
+        { "NFC", CLB_DO_NFC },   { "NFD", CLB_DO_NFD },         { "NFKC", CLB_DO_NFKC },
+        { "NFKD", CLB_DO_NFKD }, { "Lowercase", CLB_DO_LOWER },
     };
     struct hf_fields f;
 

@@ -19,15 +19,6 @@ static void strip(struct clb_part part, uint32_t sides, struct clb_text *out)
     clb_text_add(out, s, (size_t)(end - s));
 }
 
-static void strip_accents(struct clb_part part, struct clb_text *out)
-{
-    unsigned n;
-
-    for (const char *p = part.s; p < part.end; p += n)
-        if (!clb_uc_in(clb_utf8_get(p, part.end, &n), CLB_SET_M))
-            clb_text_add(out, p, n);
-}
-
 static void replace(const struct clb_tokenizer *t, const struct clb_step *step,
                     struct clb_part part, struct clb_text *out, uint64_t *budget)
 {
@@ -72,9 +63,6 @@ void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
         break;
     case CLB_DO_LOWER:
         clb_lower_case(s, out);
-        break;
-    case CLB_DO_STRIP_ACCENTS:
-        strip_accents(part, out);
         break;
     case CLB_DO_STRIP:
         strip(part, step->arg, out);

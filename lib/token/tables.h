@@ -88,7 +88,6 @@ enum clb_step_op {
     CLB_DO_NFKC,
     CLB_DO_NFKD,
     CLB_DO_LOWER,
-    CLB_DO_STRIP_ACCENTS,
     CLB_DO_STRIP,   /* arg: 1 left, 2 right, 3 both */
     CLB_DO_REPLACE, /* what `find` and `text` find becomes `with` */
     CLB_DO_PREPEND, /* `with` before text that is not empty; arg: enum clb_prepend */
