@@ -153,7 +153,7 @@ enum colibri_kv_dtype {
 
 struct colibri_batch_options {
     size_t size;
-    uint32_t max_sessions;      /* 0: 1 */
+    uint32_t max_sessions;      /* 0: 1; at most 65536 */
     uint32_t context;           /* longest sequence in tokens; 0: min(max_positions, 4096) */
     uint32_t prefill_chunk;     /* prompt rows per pass; 0: 512 */
     uint64_t kv_tokens;         /* KV positions shared by the sessions; 0: max_sessions * context */
