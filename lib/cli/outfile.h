@@ -8,7 +8,7 @@
  * discard: removes the temporary. Safe on a zeroed struct and after commit.
  *
  * A temporary left open when SIGINT, SIGTERM or SIGHUP arrives is removed and the process dies of
- * the signal (signals ignored at start stay ignored; previous actions are restored after commit). */
+ * the signal (ignored ones stay ignored; previous actions are restored after commit). */
 #ifndef CLB_CLI_OUTFILE_H
 #define CLB_CLI_OUTFILE_H
 
