@@ -22,5 +22,5 @@ printf '\n%sColibri%s: a Mixture-of-Experts model from checkpoint to text. The p
 try "colibri-convert -f $src -o $model"
 try "colibri-inspect --summary $model"
 try "echo 'The capital of France is' | colibri-run -n 24 $model"
-try "colibri-bench --prefill 256 --decode 64 $model"
+try "colibri-bench --prefill 256 --decode 64 -r 5 $model"
 printf '\n%sNext%s: README.md shows the same with a published model; "make test" runs the tests.\n' "$bold" "$plain"

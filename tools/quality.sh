@@ -21,9 +21,10 @@ while read -r options; do
     # shellcheck disable=SC2086
     "$bin/colibri-convert" -q -f $options $src -o "$tmp/m.bin"
     "$bin/colibri-bench" --perplexity "$tmp/documents" --max-tokens 256 --compare "$tmp/f32.bin" --json "$tmp/m.bin" |
-        jq -r --arg o "$options" --argjson size "$(stat -c %s "$tmp/m.bin")" '
-            def round(n): . * pow(10; n) | round / pow(10; n);
-            "| `\($o)` | \($size / 1e6 | round(1)) | \(.perplexity | round(3)) | \(.kl | round(5)) | \(.same_choice | round(4)) |"'
+        jq -r '"\(.perplexity) \(.kl) \(100 * .same_choice)"' >"$tmp/result"
+    read -r perplexity kl same <"$tmp/result"
+    size=$(awk -v b="$(stat -c %s "$tmp/m.bin")" 'BEGIN { print b / 1e6 }')
+    printf '| `%s` | %.1f | %.3f | %.5f | %.2f %% |\n' "$options" "$size" "$perplexity" "$kl" "$same"
 done <<'END'
 --dtype f32
 --dtype bf16

@@ -24,6 +24,11 @@ distance() { # JSON of a dtype's distance from f32
     [[ $(echo "The capital of France is" | colibri-run "$COLIBRI_TEST_DEMO") == " Paris"* ]]
 }
 
+@test "demo: the tour of make demo converts, looks, answers and times" {
+    run -0 --separate-stderr "$REPO/tools/demo.sh" "$COLIBRI_BUILD"
+    has "$output" '$ colibri-convert' 'where the bytes are' $'\n Paris' ExpertCompute 'decode tokens/s'
+}
+
 @test "demo: all 120 continuations equal the reference in f32, in one run" {
     colibri-run --lines -n 8 "$COLIBRI_TEST_DEMO_F32" <prompts >got
     diff want got
