@@ -447,8 +447,15 @@ static void generation_stops_for_the_right_reason(void)
     CHECK_EQ(s->n_token, 10 + c.n);
 
     CHECK(clb_session_rewind(s, 0, &err));
-    c = (struct collected){ .stop_at = 2 };
+    c = (struct collected){ .n = 0 };
     job.ignore_eos = true;
+    job.max_new = 5;
+    CHECK(clb_generate(s, &job, &why, &err));
+    CHECK_EQ(why, CLB_FINISH_LENGTH);
+    CHECK(c.n == 5 && !memcmp(c.id, first, sizeof first));
+
+    CHECK(clb_session_rewind(s, 0, &err));
+    c = (struct collected){ .stop_at = 2 };
     CHECK(clb_generate(s, &job, &why, &err));
     CHECK_EQ(why, CLB_FINISH_CALLBACK);
     CHECK_EQ(c.n, 2);
