@@ -1,0 +1,68 @@
+#!/usr/bin/env bats
+# The targets that people type, and the script that installs what is missing.
+load helper
+
+setup() {
+    # A folder that every user can read, with all commands of the system but jq and sudo.
+    box=$(mktemp -d)
+    chmod 755 "$box"
+    mkdir "$box/bin"
+    ln -s /usr/bin/* "$box/bin/" 2>/dev/null || true
+    rm -f "$box/bin/jq" "$box/bin/sudo" "$box/bin/apt-get"
+    cp "$REPO/tools/setup.sh" "$box"
+}
+teardown() {
+    rm -rf "$box"
+}
+# An apt-get that only writes down what it is asked for.
+fake_apt_get() {
+    printf '#!/bin/sh\necho "$*" >>%s/calls\nexit %s\n' "$box" "$1" >"$box/bin/apt-get"
+    printf '#!/bin/sh\nexec "$@"\n' >"$box/bin/sudo"
+    chmod 755 "$box/bin/apt-get" "$box/bin/sudo"
+}
+
+@test "make help: names the targets, one line each" {
+    run -0 env -u MAKEFLAGS -u MAKELEVEL make -C "$REPO" help
+    for target in all setup demo test test-full lint bench install uninstall clean help; do
+        [[ $output =~ (^|$'\n')$target\ +[a-z] ]] || fail "$target"
+    done
+}
+
+@test "setup: says nothing when nothing is missing" {
+    run -0 "$REPO/tools/setup.sh" test
+    [[ -z $output ]]
+}
+
+@test "setup: prints the command, then runs it" {
+    fake_apt_get 0
+    run -0 env PATH="$box/bin" bash "$box/setup.sh" test
+    has "$output" "apt-get update && " "apt-get install -y --no-install-recommends jq"
+    [[ $(cat "$box/calls") == $'update\ninstall -y --no-install-recommends jq' ]]
+}
+
+@test "setup: demo needs less than test" {
+    fake_apt_get 0
+    run -0 env PATH="$box/bin" bash "$box/setup.sh" demo
+    [[ -z $output && ! -e $box/calls ]]
+}
+
+@test "setup: a failing command is a failure" {
+    fake_apt_get 100
+    run -1 env PATH="$box/bin" bash "$box/setup.sh" test
+    has "$output" "the command above failed"
+}
+
+@test "setup: without root and sudo it stops with the line to type" {
+    fake_apt_get 0
+    rm "$box/bin/sudo"
+    as=()
+    ((EUID != 0)) || as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+    run -1 --separate-stderr "${as[@]}" env PATH="$box/bin" bash "$box/setup.sh" test
+    has "$stderr" "as root, type:" "  apt-get update && apt-get install -y --no-install-recommends jq"
+    [[ ! -e $box/calls ]]
+}
+
+@test "setup: on another system it names the packages" {
+    run -1 env PATH="$box/bin" bash "$box/setup.sh" test
+    has "$output" "jq"
+}
