@@ -102,10 +102,12 @@ void clb_json_abandon(struct clb_json *j)
     j->state = NULL;
 }
 
-static void skip_space(struct clb_json *j)
+static inline void skip_space(struct clb_json *j)
 {
     size_t at = j->at;
 
+    if (at < j->n && (unsigned char)j->text[at] > ' ') /* nearly always */
+        return;
     while (at < j->n && (j->text[at] == ' ' || j->text[at] == '\n' || j->text[at] == '\t' ||
                          j->text[at] == '\r'))
         at++;
@@ -214,7 +216,7 @@ bool clb_json_array(struct clb_json *j)
 }
 
 /* Between the members of an object or array: true when another one follows, with j->at on it. */
-static bool next_member(struct clb_json *j, bool object)
+static inline bool next_member(struct clb_json *j, bool object)
 {
     if (!clb_json_ok(j))
         return false;
