@@ -60,7 +60,7 @@ static bool open_tokenizer(struct colibri_model *model, bool verify, struct clb_
     if (clb_tokenizer_open(&model->tokenizer, r->data + s->offset, s->size, err))
         return true;
     clb_err_place(err, r->path, s->name, s->offset);
-    return clb_fail_in(err, "%s: section '%s'", r->path, s->name);
+    return clb_fail_in(err, "%s", r->path);
 }
 
 static struct colibri_model *load(const struct clb_model_source *from,
