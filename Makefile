@@ -39,7 +39,7 @@ LIB_SRC  := $(filter-out $(CLI_SRC),$(sort $(wildcard lib/*/*.c lib/import/famil
                                                       kernels/cpu/*.c kernels/scalar/*.c)))
 ARCH     := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 ifneq ($(filter x86_64 amd64,$(ARCH)),)
-LIB_SRC  += $(sort $(wildcard kernels/avx2/*.c kernels/avxvnni/*.c kernels/avx512/*.c))
+LIB_SRC  += $(sort $(wildcard kernels/avx2/*.c kernels/avx512/*.c))
 endif
 
 obj      = $(addprefix $(BUILD)/,$(addsuffix .o,$(1)))
@@ -77,7 +77,6 @@ examples: $(EXAMPLES:%=$(BUILD)/%)
 # Only these folders may use wide instructions; dispatch decides at run time.
 $(BUILD)/kernels/avx2/%.o:           ISA := -mavx2 -mfma -mf16c
 $(BUILD)/kernels/avx2/%_avxvnni.c.o: ISA := -mavx2 -mfma -mf16c -mavxvnni
-$(BUILD)/kernels/avxvnni/%.o:        ISA := -mavx2 -mfma -mf16c -mavxvnni
 $(BUILD)/kernels/avx512/%.o:         ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq \
                                             -mavx512vl -mavx512vnni
 
@@ -128,7 +127,6 @@ $(BUILD)/flags: FORCE
 
 # -- tests (test/README.md) ---------------------------------------------------
 UNITS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/unit/test_*.c test/kernel/check_*.c))
-TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/tool/*.c))
 
 $(BUILD)/test/%: $(BUILD)/test/%.c.o $(CLI) $(LIB)
 	$(call say,LD,$@)
@@ -147,7 +145,6 @@ $(BUILD)/emulated/%.c.o: %.c $(BUILD)/flags
 $(filter $(BUILD)/test/kernel/%,$(UNITS)): $(EMULATED)
 
 units: $(UNITS)
-tools: $(TOOLS)
 
 SAN_FLAGS  := -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
 SAN_BUILD  := $(BUILD)/san
@@ -165,23 +162,23 @@ demo:                                    ## build, convert the bundled model, as
 	@tools/demo.sh $(BUILD)
 test:                                    ## everything that fits in 15 minutes; ONLY=GLOB selects suites
 	@tools/setup.sh test
-	+@$(MAKE) all units tools
-	+@$(san) all units tools
-	@$(run) lint unit san cli golden mutate
+	+@$(MAKE) all units
+	+@$(san) all units
+	@$(run) lint unit san cli golden
 test-full:                               ## everything else as well: valgrind, TSan, long mutation
 	@tools/setup.sh full
-	+@$(MAKE) all units tools
-	+@$(san) all units tools
-	+@$(tsan) all units tools
-	@$(run) --full lint unit san cli golden mutate san-cli valgrind tsan
+	+@$(MAKE) all units
+	+@$(san) all units
+	+@$(tsan) all units
+	@$(run) --full lint unit san cli golden san-cli valgrind tsan
 check-unit: units                        ## C tests: units, then kernels
 	@$(run) unit
 check-san:                               ## C tests again under ASan and UBSan
 	+@$(san) units
 	@$(run) san
-check-cli: all tools                     ## Bats tests of the programs
+check-cli: all                           ## Bats tests of the programs
 	@$(run) cli
-check-golden: all tools                  ## outputs against the reference
+check-golden: all                        ## outputs against the reference
 	@$(run) golden
 lint:                                    ## layers, lengths, headers, man pages, scripts
 	@$(run) lint
@@ -217,8 +214,8 @@ clean:                                   ## remove the build folder
 help:                                    ## print this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all lib programs examples units tools setup demo test test-full check-unit check-san \
+.PHONY: all lib programs examples units setup demo test test-full check-unit check-san \
         check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
 -include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \
-          $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c test/tool/*.c))))
+          $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c))))

@@ -45,7 +45,7 @@ enum colibri_status {
     COLIBRI_NO_SPACE = 4,    /* not enough memory or disk */
     COLIBRI_UNSUPPORTED = 5, /* valid, but this build or machine cannot do it */
     COLIBRI_DEVICE = 6,      /* the accelerator failed */
-    COLIBRI_CANCELLED = 7    /* the caller's callback asked to stop */
+    COLIBRI_CANCELLED = 7    /* reserved: no call of this version returns it */
 };
 
 struct colibri_error {
@@ -73,7 +73,7 @@ struct colibri_model;
 struct colibri_load_options {
     size_t size;
     uint32_t threads;      /* 0: one per physical core allowed by affinity and cgroup quota */
-    const char *cpu_level; /* NULL: the best; "scalar", "avx2", "avxvnni", "avx512" lower it */
+    const char *cpu_level; /* NULL: the best; "scalar", "avx2", "avxvnni", "avx512": this one */
     const char *backend;   /* NULL or "cpu" */
     /* Most bytes for everything that the model and its sessions need; 0: no limit. With one, expert
      * weights are cached instead of mapped, and activation slabs are off. */

@@ -138,7 +138,8 @@ static int run(struct run *r)
     struct clb_err err;
     bool ok = run_all(r, &err);
 
-    if (r->open_line && (!ok || run_interrupted()) && !r->stdout_failed)
+    bool cut = !ok || run_interrupted();
+    if (cut && r->o.mode == RUN_ONE && r->open_line && !r->stdout_failed)
         clb_stdout_write("\n", 1, true, &(struct clb_err){ 0 });
     close_all(r);
     clb_progress_done();

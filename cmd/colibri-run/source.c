@@ -27,11 +27,12 @@ void run_source_close(struct run_source *s)
     clb_text_free(&s->buffer);
 }
 
-static bool readable_now(int fd)
+/* Waiting here and not in read() also serves an input that somebody made non-blocking. */
+static bool readable(int fd, bool wait)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
 
-    return poll(&p, 1, 0) > 0;
+    return poll(&p, 1, wait ? -1 : 0) > 0;
 }
 
 /* Reads once. RUN_RECORD: there are new bytes, or the end was reached. */
@@ -39,7 +40,7 @@ static enum run_got read_more(struct run_source *s, bool wait, struct clb_err *e
 {
     char chunk[CHUNK];
 
-    if (!wait && !readable_now(s->fd))
+    if (!readable(s->fd, wait))
         return RUN_NOTHING_YET;
     if (s->at > 0) { /* what was given out is no longer needed */
         memmove(s->buffer.p, s->buffer.p + s->at, s->buffer.n - s->at);

@@ -157,8 +157,9 @@ VEC_FN vf vf_from_bf16_step(const uint8_t *p, int i)
 }
 VEC_FN vf vf_from_f16_step(const uint8_t *p, int i)
 {
-    const __m256i first = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
-                                           0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i first =
+        _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 4, 5, 8, 9,
+                         12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
     __m256i x = _mm256_load_si256((const __m256i *)(const void *)p);
     x = _mm256_shuffle_epi8(i ? _mm256_srli_epi32(x, 16) : x, first);
     return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(x, 0x08)));

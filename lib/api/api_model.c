@@ -4,8 +4,7 @@
 
 #include "lib/base/crc.h"
 #include "lib/base/mem.h"
-
-enum { MOST_THREADS = 4096 };
+#include "lib/base/pool.h"
 
 static bool take_slab_classes(struct clb_model_options *to, const size_t from[CLB_SLAB_CLASSES],
                               struct clb_err *err)
@@ -30,8 +29,8 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
 
     if (!clb_api_take(&o, sizeof o, from, "load_options", err))
         return false;
-    if (o.threads > MOST_THREADS) {
-        clb_fail(err, CLB_USAGE, "%u threads: at most %d", o.threads, MOST_THREADS);
+    if (o.threads > CLB_POOL_MOST) {
+        clb_fail(err, CLB_USAGE, "%u threads: at most %d", o.threads, CLB_POOL_MOST);
         return clb_err_place(err, NULL, "threads", CLB_NO_OFFSET);
     }
     *to = (struct clb_model_options){

@@ -16,7 +16,7 @@
 
 #include "lib/base/mem.h"
 
-enum { SPINS = 2000, MOST_THREADS = 1024 };
+enum { SPINS = 2000 };
 
 /* A word that threads wait on, alone on its cache line. */
 struct gate {
@@ -182,9 +182,9 @@ static unsigned spins_for(unsigned n_thread)
 bool clb_pool_new(struct clb_pool **out, unsigned n_thread, struct clb_err *err)
 {
     *out = NULL;
-    if (n_thread < 1 || n_thread > MOST_THREADS)
+    if (n_thread < 1 || n_thread > CLB_POOL_MOST)
         return clb_fail(err, CLB_USAGE, "%u threads; between 1 and %d are possible", n_thread,
-                        MOST_THREADS);
+                        CLB_POOL_MOST);
     struct clb_pool *p = clb_new(1, sizeof *p, err);
     if (!p)
         return false;

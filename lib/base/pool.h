@@ -17,6 +17,8 @@ struct clb_pool;
 
 typedef void clb_pool_fn(void *arg, unsigned thread, unsigned n_thread);
 
+enum { CLB_POOL_MOST = 1024 }; /* threads */
+/* CLB_USAGE unless n_thread is within 1 and CLB_POOL_MOST. */
 bool clb_pool_new(struct clb_pool **out, unsigned n_thread, struct clb_err *err);
 void clb_pool_free(struct clb_pool *pool); /* NULL is fine; waits for the workers to end */
 unsigned clb_pool_threads(const struct clb_pool *pool);

@@ -5,18 +5,25 @@
 #include <stddef.h>
 #include <unistd.h>
 
-enum { MOST = 8, SIGNALS = 3 };
+enum { MOST = 8 };
 
-static const int signals[SIGNALS] = { SIGINT, SIGTERM, SIGHUP };
+/* Whoever reads along may go away, and a limit of file sizes may be reached. */
+static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ };
+enum { SIGNALS = sizeof signals / sizeof *signals };
 static const char *volatile doomed[MOST]; /* a handler has no other way to reach the paths */
 static struct sigaction before[SIGNALS];
 static bool installed[SIGNALS];
 
-static void remove_and_die(int sig)
+void clb_doom_now(void)
 {
     for (int i = 0; i < MOST; i++)
         if (doomed[i])
             unlink(doomed[i]);
+}
+
+static void remove_and_die(int sig)
+{
+    clb_doom_now();
     signal(sig, SIG_DFL); /* die of the signal itself, so that the shell sees it */
     raise(sig);
 }

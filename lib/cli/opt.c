@@ -50,7 +50,7 @@ bool clb_parse_size(const char *text, uint64_t *out)
         return false;
     if (text[n]) {
         const char *s = strchr(suffix, text[n] & ~0x20);
-        if (!s || text[n + 1])
+        if (!s || !*s || text[n + 1])
             return false;
         unit = UINT64_C(1) << (10 * (s - suffix + 1));
     }

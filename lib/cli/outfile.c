@@ -84,10 +84,7 @@ static void hold_signals(sigset_t *before)
 {
     sigset_t set;
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
+    sigfillset(&set);
     sigprocmask(SIG_BLOCK, &set, before);
 }
 

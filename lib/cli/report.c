@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "lib/base/str.h"
+#include "lib/cli/doomed.h"
 #include "lib/cli/progress_impl.h"
 
 void clb_put_safe(FILE *f, const char *s)
@@ -72,6 +73,7 @@ static void die_of_sigpipe(void)
 {
     sigset_t set;
 
+    clb_doom_now();
     sigemptyset(&set);
     sigaddset(&set, SIGPIPE);
     signal(SIGPIPE, SIG_DFL); /* it may have been ignored when we were started */

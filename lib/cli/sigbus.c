@@ -1,9 +1,12 @@
 #include "lib/cli/sigbus.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "lib/cli/doomed.h"
 
 /* The handler's own stack: the fault may have come when little of the other was left. */
 static char stack[64 * 1024];
@@ -36,11 +39,15 @@ static void put_number(struct line *l, uint64_t v)
 
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
+    static atomic_flag seen = ATOMIC_FLAG_INIT;
     struct line l;
     uint64_t offset;
     const char *path;
 
     (void)context;
+    while (atomic_flag_test_and_set(&seen)) /* another thread says it, and ends us all */
+        pause();
+    clb_doom_now();
     l.n = 0;
     if (find && find(find_arg, info->si_addr, &offset, &path)) {
         if (isatty(2)) /* a word of the answer may stand there */

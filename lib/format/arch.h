@@ -122,7 +122,8 @@ uint32_t clb_arch_layer_top_k(const struct clb_arch *a, uint32_t layer);
 bool clb_arch_is_moe(const struct clb_arch *a, uint32_t layer);
 
 /* Appends the JSON object, keys in the order of the field table, neutral values left out. Per-layer
- * lists are arrays of n_layer values; left out when all are neutral, one value when all are equal. */
+ * lists are arrays of n_layer values; left out when all are neutral, one value when all are equal.
+ */
 void clb_arch_write(const struct clb_arch *a, struct clb_text *out);
 /* Reads what clb_arch_write wrote; unknown keys, wrong types and values out of range fail the
  * reader. */

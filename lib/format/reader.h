@@ -105,8 +105,8 @@ struct clb_matrix clb_expert_matrix(const struct clb_reader *r, const struct clb
 const struct clb_section *clb_reader_section(const struct clb_reader *r, const char *name);
 
 /* Reads everything, compares every checksum and demands zero gaps: every changed byte of the file
- * is found. Reports each block, and each gap that is not zero, through `each` (may be NULL; called by
- * one thread at a time, in any order) and goes on; false with the first failure in err. */
+ * is found. Reports each block, and each gap that is not zero, through `each` (may be NULL; called
+ * by one thread at a time, in any order) and goes on; false with the first failure in err. */
 typedef void clb_verify_fn(void *arg, const char *what, uint64_t offset, uint64_t size, bool ok);
 bool clb_reader_verify(const struct clb_reader *r, clb_verify_fn *each, void *arg,
                        struct clb_err *err);

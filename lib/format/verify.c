@@ -1,5 +1,6 @@
-/* verify.c - every byte of the file against its checksum. Bytes that no checksum covers must be zero, so
- * a change anywhere is found: prefix and header when the file is opened, blocks and gaps here. */
+/* verify.c - every byte of the file against its checksum. Bytes that no checksum covers must be
+ * zero, so a change anywhere is found: prefix and header when the file is opened, blocks and gaps
+ * here. */
 #include "lib/format/reader.h"
 
 #include <pthread.h>

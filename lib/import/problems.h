@@ -9,7 +9,8 @@
 #include "lib/base/err.h"
 #include "lib/base/str.h"
 
-enum { CLB_PROBLEMS_SHOWN = 20 };
+/* A limit only so that a hostile config.json cannot ask for millions. */
+enum { CLB_PROBLEMS_SHOWN = 1000 };
 
 struct clb_problems {
     struct clb_text text; /* owned: the first lines, each ended by a newline */

@@ -40,8 +40,8 @@ enum { CLB_TABLES_VERSION = 1 };
 
 enum clb_section { /* clang-format off */
     CLB_PIECE_AT, CLB_PIECE, CLB_TEXT_AT, CLB_TEXT, CLB_FLAGS, CLB_KEYS, CLB_MERGES, CLB_NODES,
-    CLB_EDGES, CLB_SINGLE, CLB_BYTES, CLB_TEMPLATE, CLB_STEPS, CLB_STRINGS, CLB_PROGRAMS, CLB_SCORES,
-    CLB_N_SECTION,
+    CLB_EDGES, CLB_SINGLE, CLB_BYTES, CLB_TEMPLATE, CLB_STEPS, CLB_STRINGS, CLB_PROGRAMS,
+    CLB_SCORES, CLB_N_SECTION,
 }; /* clang-format on */
 
 enum clb_piece_flags {
@@ -81,7 +81,8 @@ struct clb_span {
     uint32_t at, n; /* in STRINGS */
 };
 
-/* Steps of the normaliser (CLB_DO_*: text in, text out) and of the pre-tokeniser (and CLB_SPLIT). */
+/* Steps of the normaliser (CLB_DO_*: text in, text out) and of the pre-tokeniser (also CLB_SPLIT).
+ */
 enum clb_step_op {
     CLB_DO_NFC = 1,
     CLB_DO_NFD,

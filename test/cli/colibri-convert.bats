@@ -83,12 +83,16 @@ index='^(index|shard|tensor_in|truncated_shard|zero_byte_shard|model_beside|no_w
     run -1 grep -vE "$config|$damaged|$misfit|$surplus|$index" "$BAD/cases"
 }
 
-@test "a report lists the first twenty problems and counts the others" {
+@test "a report lists every problem, or the first thousand, and counts the others" {
     mkdir few && cp "$src"/* few && sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 30/' few/config.json
     run -3 --separate-stderr colibri-convert few -o m.bin
     [[ ${stderr_lines[0]} == "colibri-convert: few: 448 problems" ]] || fail "$stderr"
-    ((${#stderr_lines[@]} == 22))
-    [[ ${stderr_lines[21]} == "  and 428 more" ]]
+    ((${#stderr_lines[@]} == 449))
+    sed -i 's/"num_hidden_layers": 30/"num_hidden_layers": 102/' few/config.json
+    run -3 --separate-stderr colibri-convert few -o m.bin
+    [[ ${stderr_lines[0]} == "colibri-convert: few: 1600 problems" ]] || fail "${stderr_lines[0]}"
+    ((${#stderr_lines[@]} == 1002))
+    [[ ${stderr_lines[1001]} == "  and 600 more" ]]
 }
 
 # -- what is accepted --------------------------------------------------------------------------

@@ -456,6 +456,14 @@ wait_for() { # STATUS of $pid
     [[ -z $(ls -A logits) ]]
 }
 
+@test "Ctrl-C: with --null nothing is added behind the last answer" {
+    yes "$ask" | head -n 100000 | tr '\n' '\0' >prompts
+    slow_run --cpu scalar -t 1 --null -n 50 "$M" <prompts
+    kill -INT $pid
+    wait_for 130
+    [[ -s out && $(tail -c1 out | od -An -tx1) == " 00" ]]
+}
+
 @test "Ctrl-C: twice ends a long pass at once, and takes the logits along" {
     long_prompt 60 >line
     echo >>line
@@ -472,6 +480,13 @@ wait_for() { # STATUS of $pid
     kill -INT $pid
     wait_for 130
     [[ -z $(ls -A logits) && ! -s out && ! -s err ]]
+}
+
+@test "logits: nothing is left when whoever reads along goes away" {
+    yes "$ask" | head -n 1000 >prompts
+    mkdir logits
+    run bash -c 'env --default-signal=PIPE colibri-run --lines -n 8 --logits logits/l "$1" <prompts | head -c 1 >one; exit "${PIPESTATUS[0]}"' - "$M"
+    [[ $status == 141 && -s one && -z $(ls -A logits) ]] || fail "status $status: $(ls -A logits)"
 }
 
 @test "Ctrl-C: while waiting for the prompt" {

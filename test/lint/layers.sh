@@ -19,7 +19,7 @@ cmd          lib/base lib/cli lib/colibri.h cmd
 cmd/colibri-convert lib/base lib/cli lib/import lib/format lib/colibri.h cmd/colibri-convert
 cmd/colibri-inspect lib/base lib/cli lib/format lib/import lib/token lib/colibri.h cmd/colibri-inspect
 '
-grep -rEn --include='*.[ch]' --include='*.cu' --include='*.cuh' '^ *# *include "' lib kernels cmd |
+grep -rEn --include='*.[ch]' --include='*.inc' --include='*.cu' --include='*.cuh' '^ *# *include "' lib kernels cmd |
 awk -v rules="$rules" '
 BEGIN {
     n = split(rules, line, "\n")

@@ -5,9 +5,9 @@ export LC_ALL=C.UTF-8
 . test/lint/tap.bash
 
 tree() { find lib kernels cmd test examples tools doc man .ci "$@" 2>/dev/null | sort; }
-sources() { tree -name '*.[ch]'; }
+sources() { tree -name '*.[ch]' -o -name '*.inc'; }
 texts() {
-    tree -type f \( -name '*.[ch1-8]' -o -name '*.sh' -o -name '*.bash' -o -name '*.bats' -o -name '*.py' -o -name '*.md' -o -path .ci/run \)
+    tree -type f \( -name '*.[ch1-8]' -o -name '*.inc' -o -name '*.sh' -o -name '*.bash' -o -name '*.bats' -o -name '*.py' -o -name '*.md' -o -path .ci/run \)
     echo Makefile
     [[ ! -e README.md ]] || echo README.md
 }
@@ -15,8 +15,8 @@ in_sources() { sources | xargs grep -nP "$@"; }
 # The library prints nothing, ends no process and looks at nothing but its arguments; the places that may are named.
 library_calls() {
     find lib kernels -name '*.c' ! -path 'lib/cli/*' | sort |
-        xargs grep -nP '(?<![\w.>])(printf|puts|putchar|perror|exit|abort|_exit|getenv|system|popen|signal|sigaction)\s*\(' |
-        grep -vE '^lib/base/mem\.c:.*abort|^lib/[a-z]+/[a-z_]+\.c:.*getenv\("COLIBRI_MEMORY_POOL_DISABLE"\)'
+        xargs grep -nP '(?<![\w.>])(printf|puts|putchar|perror|exit|abort|_exit|getenv|system|popen|signal|sigaction)\s*\(|\b(stdout|stderr)\b' |
+        grep -vE '^lib/base/mem\.c:.*(abort|stderr)|^lib/api/api_infer\.c:.*stderr,|^lib/[a-z]+/[a-z_]+\.c:.*getenv\("COLIBRI_MEMORY_POOL_DISABLE"\)'
 }
 pattern='[.][.]/shar''ed|/wor''k/|/ro''ot/' # cut, so that this line does not match
 

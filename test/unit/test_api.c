@@ -68,7 +68,7 @@ static void errors_belong_to_their_thread(void)
 static void load_options_are_checked(void)
 {
     static const struct colibri_load_options bad[] = {
-        { .size = sizeof *bad, .threads = 1u << 20 },
+        { .size = sizeof *bad, .threads = 1025 },
         { .size = sizeof *bad, .cpu_level = "z80" },
         { .size = sizeof *bad, .backend = "abacus" },
         { .size = sizeof *bad, .slab_classes = { 4096, 4096, 8192 } },

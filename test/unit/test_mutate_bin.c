@@ -75,7 +75,7 @@ static void minify(void)
     clb_reader_close(&r);
 }
 
-/* Places the file with another header so that it ends at the guard; NULL: the header does not fit. */
+/* Places the file with another header so that it ends at the guard; NULL: it does not fit. */
 static uint8_t *place(const char *text, size_t n, size_t file_n)
 {
     size_t header = data_at - CLB_PREFIX_BYTES;

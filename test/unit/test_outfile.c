@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -136,9 +137,10 @@ static int child_dies_of(int sig, bool ignored)
 
 static void test_signals(void)
 {
-    static const int sigs[] = { SIGINT, SIGTERM, SIGHUP };
+    static const int sigs[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ };
 
-    for (int i = 0; i < 3; i++) {
+    setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
         int status = child_dies_of(sigs[i], false);
         CHECK(WIFSIGNALED(status) && WTERMSIG(status) == sigs[i]);
         CHECK_EQ(entries(), 0);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/cli/doomed.h"
 #include "test/check.h"
 
 enum { SIZE = 8192 };
@@ -23,8 +24,9 @@ static bool find(const void *arg, const void *address, uint64_t *offset, const c
     return true;
 }
 
-/* What a child says that reads behind the end of a file that got shorter. */
-static int child(bool known, char *said, size_t n)
+/* What a child says that reads behind the end of a file that got shorter, while it writes `doomed`
+ * (NULL: nothing). */
+static int child(bool known, const char *doomed, char *said, size_t n)
 {
     char name[] = "/tmp/clb-bus-XXXXXX";
     int fd = mkstemp(name), out[2], status;
@@ -39,6 +41,8 @@ static int child(bool known, char *said, size_t n)
         setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
         dup2(out[1], 2);
         clb_sigbus_install("p", find, known ? (const void *)map : said);
+        if (doomed)
+            clb_doom(doomed);
         if (ftruncate(fd, 0) != 0)
             _exit(2);
         _exit(map[5000]);
@@ -56,7 +60,7 @@ static int child(bool known, char *said, size_t n)
 static void test_known(void)
 {
     char said[20000] = "";
-    int status = child(true, said, sizeof said);
+    int status = child(true, NULL, said, sizeof said);
 
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
     CHECK_STR(
@@ -67,15 +71,27 @@ static void test_known(void)
 static void test_unknown(void)
 {
     char said[20000] = "";
-    int status = child(false, said, sizeof said);
+    int status = child(false, NULL, said, sizeof said);
 
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
     CHECK(!strstr(said, "p: "));
+}
+
+static void test_leaves_nothing(void)
+{
+    char said[20000] = "", name[] = "/tmp/clb-bus-XXXXXX";
+
+    close(mkstemp(name));
+    int status = child(true, name, said, sizeof said);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+    CHECK(access(name, F_OK) != 0);
+    unlink(name);
 }
 
 int main(void)
 {
     TEST(test_known);
     TEST(test_unknown);
+    TEST(test_leaves_nothing);
     return test_result();
 }
