@@ -9,7 +9,7 @@
 #include "kernels/wide/math.inc"
 #include "kernels/wide/attn.inc"
 
-void clb_fill_attn_avx2(struct clb_kernels *k)
+PLAIN_CODE void clb_fill_attn_avx2(struct clb_kernels *k)
 {
     fill_attn(k);
 }

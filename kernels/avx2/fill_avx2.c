@@ -1,7 +1,7 @@
 /* fill_avx2.c - the slots that AVX2 improves: all of them. */
 #include "kernels/avx2/avx2.h"
 
-void clb_kernels_fill_avx2(struct clb_kernels *k)
+PLAIN_CODE void clb_kernels_fill_avx2(struct clb_kernels *k)
 {
     clb_fill_rows_avx2(k);
     clb_fill_quantise_avx2(k);

@@ -8,7 +8,7 @@
 #define KEEP_SUMS(f) __asm__ volatile("" : "+m"(f))
 #include "kernels/wide/matmul_int.inc"
 
-void clb_kernels_fill_avxvnni(struct clb_kernels *k)
+PLAIN_CODE void clb_kernels_fill_avxvnni(struct clb_kernels *k)
 {
     fill_matmul_int(k);
 }

@@ -77,7 +77,7 @@ static void quantise(void *record, const float *x, uint32_t cols)
     }
 }
 
-void clb_fill_quantise_avx2(struct clb_kernels *k)
+PLAIN_CODE void clb_fill_quantise_avx2(struct clb_kernels *k)
 {
     k->quantise = quantise;
 }

@@ -2,7 +2,7 @@
  * 32 values. */
 #include "kernels/avx512/avx512.h"
 
-void clb_kernels_fill_avx512(struct clb_kernels *k)
+PLAIN_CODE void clb_kernels_fill_avx512(struct clb_kernels *k)
 {
     clb_fill_rows_avx512(k);
     clb_fill_attn_avx512(k);

@@ -6,7 +6,7 @@
 #define TWO_UP_TO 6
 #include "kernels/wide/matmul_float.inc"
 
-void clb_fill_matmul_float_avx512(struct clb_kernels *k)
+PLAIN_CODE void clb_fill_matmul_float_avx512(struct clb_kernels *k)
 {
     fill_matmul_float(k);
 }

@@ -8,7 +8,7 @@
 #define KEEP_SUMS(f) (void)(f)
 #include "kernels/wide/matmul_int.inc"
 
-void clb_fill_matmul_int_avx512(struct clb_kernels *k)
+PLAIN_CODE void clb_fill_matmul_int_avx512(struct clb_kernels *k)
 {
     fill_matmul_int(k);
 }

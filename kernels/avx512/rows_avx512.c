@@ -10,7 +10,7 @@
 #include "kernels/wide/math.inc"
 #include "kernels/wide/rows.inc"
 
-void clb_fill_rows_avx512(struct clb_kernels *k)
+PLAIN_CODE void clb_fill_rows_avx512(struct clb_kernels *k)
 {
     fill_rows(k);
 }
