@@ -3,6 +3,7 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/colibri-bench/bench.h"
@@ -99,9 +100,19 @@ static bool measure_all(struct bench_run *run, struct bench_models *m,
     return ok;
 }
 
-static bool write_svg(const struct bench_result *r, const struct args *a, struct clb_err *err)
+/* Before anything is measured: what cannot be written is said at once. */
+static bool open_svg(struct clb_outfile *out, const struct args *a, struct clb_err *err)
 {
-    struct clb_outfile out = { 0 };
+    struct stat model, svg;
+
+    if (stat(a->svg, &svg) == 0 && stat(a->model, &model) == 0 && svg.st_dev == model.st_dev &&
+        svg.st_ino == model.st_ino)
+        return clb_fail(err, CLB_USAGE, "--svg: '%s' is the model", a->svg);
+    return clb_outfile_open(out, a->svg, a->force, 0, err);
+}
+
+static bool write_svg(struct clb_outfile *out, const struct bench_result *r, struct clb_err *err)
+{
     struct clb_text t = { 0 };
     bool ok = false;
 
@@ -110,20 +121,17 @@ static bool write_svg(const struct bench_result *r, const struct args *a, struct
         clb_fail_nomem(err, t.n);
         goto done;
     }
-    if (!clb_outfile_open(&out, a->svg, a->force, t.n, err))
-        goto done;
     for (size_t at = 0; at < t.n;) {
-        ssize_t n = write(out.fd, t.p + at, t.n - at);
+        ssize_t n = write(out->fd, t.p + at, t.n - at);
 
         if (n < 0 && errno != EINTR) {
-            clb_fail_sys(err, CLB_FAILED, "%s: cannot write", a->svg);
+            clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", out->path);
             goto done;
         }
         at += n > 0 ? (size_t)n : 0;
     }
-    ok = clb_outfile_commit(&out, err);
+    ok = clb_outfile_commit(out, err);
 done:
-    clb_outfile_discard(&out);
     clb_text_free(&t);
     return ok;
 }
@@ -144,14 +152,15 @@ static bool speed(const struct args *a, struct clb_err *err)
     struct bench_result r = { .path = a->model, .options = &a->o };
     struct bench_models m = { 0 };
     struct bench_run *run;
+    struct clb_outfile svg = { .fd = -1 };
     struct clb_text t = { 0 };
     bool ok = false;
 
     r.n_run = (size_t)a->threads.n * a->batch.n;
     r.run = run = clb_new(r.n_run, sizeof *run, err);
-    if (!run || !measure_all(run, &m, &r.info, a, err))
+    if (!run || (a->svg && !open_svg(&svg, a, err)) || !measure_all(run, &m, &r.info, a, err))
         goto done;
-    if (a->svg && !write_svg(&r, a, err))
+    if (a->svg && !write_svg(&svg, &r, err))
         goto done;
     if (a->json)
         bench_json(&t, &r);
@@ -161,6 +170,7 @@ static bool speed(const struct args *a, struct clb_err *err)
         clb_fail_nomem(err, 0);
     ok = err->code == CLB_OK && (!(a->json || a->csv) || print_text(&t, err));
 done:
+    clb_outfile_discard(&svg);
     clb_free(run);
     bench_unload(&m);
     return ok;

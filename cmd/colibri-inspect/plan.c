@@ -73,7 +73,7 @@ static void show_json(const struct clb_reader *r, const struct inspect_options *
 
 bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, struct clb_err *err)
 {
-    struct colibri_load_options load = { .size = sizeof load, .memory = o->memory, .threads = 1 };
+    struct colibri_load_options load = { .size = sizeof load, .memory = o->memory };
     struct colibri_batch_options batch = { .size = sizeof batch,
                                            .max_sessions = o->batch,
                                            .context = o->context };

@@ -159,6 +159,8 @@ static void read_member(struct clb_json *j, struct clb_str key, struct run_job *
         s->top_p = read_float(j, 0, 1);
     else if (clb_str_is(key, "min_p"))
         s->min_p = read_float(j, 0, 1);
+    else if (clb_str_is(key, "repetition_penalty"))
+        s->repetition_penalty = read_float(j, 0, 100);
     else if (clb_str_is(key, "top_k"))
         s->top_k = (uint32_t)clb_json_u64(j, INT32_MAX);
     else if (clb_str_is(key, "stop"))

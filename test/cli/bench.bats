@@ -61,6 +61,11 @@ setup() {
     run_err 2 colibri-bench "${quick[@]}" --svg s.svg "$demo"
     has "$message" s.svg -f
     colibri-bench "${quick[@]}" --svg s.svg -f "$demo" >/dev/null
+    cp "$demo" m.bin
+    run_err 2 colibri-bench "${quick[@]}" --svg m.bin -f m.bin
+    has "$message" "is the model"
+    cmp m.bin "$demo"
+    rm m.bin
     holds_only . s.svg text
 }
 
@@ -95,6 +100,17 @@ setup() {
     run_err 2 colibri-bench "${quick[@]}" --ctx 22 "$demo"
     has "$message" "--ctx 22 is too short for 23 tokens"
     run_err 2 colibri-bench --ctx 5000 "$demo" # the model has 1024 positions
+}
+
+@test "bench: --memory, --backend and -v" {
+    run_err 4 colibri-bench "${quick[@]}" --memory 100K "$demo"
+    has "$message" "memory limit is 102400"
+    rows() { colibri-bench "${quick[@]}" --json "$@" "$demo" | jq -c '.runs[0].decode.routing'; }
+    [[ $(rows --memory 1G --backend cpu) == "$(rows)" ]]
+    run_err 3 colibri-bench "${quick[@]}" --backend cuda "$demo"
+    run_err 2 colibri-bench "${quick[@]}" --backend abacus "$demo"
+    run_err 3 colibri-bench -v --verbose nowhere.bin
+    has "$message" "nowhere.bin" ".c:" # twice: where in the source
 }
 
 @test "bench: --perplexity prints five decimals and counts tokens" {

@@ -161,6 +161,8 @@ EOF
     [[ $(jq -c '[.context, .batch, .fits]' <<<"$output") == '[1024,3,true]' ]]
     one=$(colibri-inspect --plan --json --ctx 1024 demo.bin | jq .kv_cache)
     [[ $(jq ".kv_cache == 3 * $one" <<<"$output") == true ]]
+    mine=$(colibri-run --json -p x -n 1 demo.bin 2>&1 >/dev/null | jq .plan.total) # what a run takes, and nothing else
+    [[ $(colibri-inspect --plan --json demo.bin | jq .total) == "$mine" ]]
     run -0 colibri-inspect --plan demo.bin
     has "$output" "1 sequence of 1024 tokens" "KV cache" total
     run -4 --separate-stderr colibri-inspect --plan --memory 100K demo.bin

@@ -147,9 +147,10 @@ sys.stdout.write(t.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r
 {"prompt":"The capital of Italy is","stop":["zzz","om"]}
 {"prompt":"The capital of Italy is","temperature":1.5,"seed":7,"top_k":50,"top_p":0.9,"min_p":0.01}
 {"prompt":"The capital of It\u0061ly is","temperature":0}
+{"prompt":"The capital of Italy is","repetition_penalty":5,"max_new_tokens":12}
 END
     colibri-run --jsonl -n 4 "$M" <prompts >out
-    [[ $(wc -l <out) == 7 ]]
+    [[ $(wc -l <out) == 8 ]]
     [[ $(sed -n 1p out) == "$(sed -n 2p out)" && $(sed -n 1p out) == "$(sed -n 7p out)" ]]
     [[ $(jq -c . <<<"$(sed -n 1p out)") == '{"text":" Rome. It","prompt_tokens":8,"completion_tokens":4,"finish_reason":"length"}' ]] ||
         [[ $(sed -n 1p out | jq -r .text) == " Rome."* ]]
@@ -157,6 +158,9 @@ END
     [[ $(sed -n 4p out | jq -c '[.text,.finish_reason]') == '[" Rom","stop"]' ]]
     [[ $(sed -n 5p out | jq -c '[.text,.finish_reason]') == '[" R","stop"]' ]]
     [[ $(sed -n 6p out | jq -r .text) == "$(colibri-run -n 4 --temp 1.5 --seed 7 --top-k 50 --top-p 0.9 --min-p 0.01 -p "The capital of Italy is" "$M")" ]]
+    penalised=$(colibri-run -n 12 --repeat-penalty 5 -p "The capital of Italy is" "$M")
+    [[ $(sed -n 8p out | jq -r .text) == "$penalised" ]]
+    [[ $penalised != "$(colibri-run -n 12 -p "The capital of Italy is" "$M")" ]]
 }
 
 # bats test_tags=san
