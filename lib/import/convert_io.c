@@ -106,9 +106,21 @@ static bool refuse_value(const struct clb_source *s, uint64_t element, uint32_t 
 
 /* -- out ------------------------------------------------------------------------------------- */
 
+/* Lets the disk begin now and then: else a machine with much memory would keep gigabytes until the
+ * final fsync, which then waits for all of it. */
+static void count_written(struct clb_convert_io *io, size_t n)
+{
+    enum { EVERY = 1 << 26 };
+    uint64_t before = atomic_fetch_add_explicit(&io->written, n, memory_order_relaxed);
+
+    if (before / EVERY != (before + n) / EVERY)
+        sync_file_range(io->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 bool clb_block_write(struct clb_block *b, const void *bytes, size_t n, struct clb_err *err)
 {
     const uint8_t *p = bytes;
+    size_t all = n;
 
     b->crc = clb_crc32(b->crc, bytes, n);
     while (n > 0) {
@@ -126,6 +138,7 @@ bool clb_block_write(struct clb_block *b, const void *bytes, size_t n, struct cl
         b->at += (uint64_t)put;
         n -= (size_t)put;
     }
+    count_written(b->io, all);
     return true;
 }
 
@@ -140,13 +153,6 @@ bool clb_block_pad(struct clb_block *b, uint64_t until, struct clb_err *err)
             return false;
     }
     return true;
-}
-
-/* Without this the kernel would keep gigabytes until the final fsync, which then waits for all of
- * it. */
-void clb_block_flush(const struct clb_block *b, uint64_t from)
-{
-    sync_file_range(b->io->fd, (off_t)from, (off_t)(b->at - from), SYNC_FILE_RANGE_WRITE);
 }
 
 /* -- through --------------------------------------------------------------------------------- */

@@ -17,7 +17,8 @@ struct clb_arch;
 struct clb_convert_io {
     int fd; /* the output */
     void (*progress)(uint64_t done);
-    _Atomic uint64_t done; /* bytes read */
+    _Atomic uint64_t done;    /* bytes read */
+    _Atomic uint64_t written; /* bytes written */
 };
 
 /* What one thread works with; sized for the widest matrix of the model. */
@@ -51,7 +52,6 @@ struct clb_block {
 };
 bool clb_block_write(struct clb_block *b, const void *bytes, size_t n, struct clb_err *err);
 bool clb_block_pad(struct clb_block *b, uint64_t until, struct clb_err *err); /* with zeros */
-void clb_block_flush(const struct clb_block *b, uint64_t from); /* let the disk begin: [from, at) */
 
 /* What a matrix becomes. */
 struct clb_target {

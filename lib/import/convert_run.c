@@ -80,7 +80,6 @@ static bool convert_dense(struct run *r, struct clb_worker *w, uint32_t i, struc
     if (from && !(t->spec.role == CLB_OUTPUT && c->arch.tied_embeddings))
         *crc_of(r, from) = in.crc;
     clb_plan_tensor_crc(c->plan, i, out.crc);
-    clb_block_flush(&out, t->offset);
     return true;
 }
 
@@ -137,7 +136,6 @@ static bool convert_expert(struct run *r, struct clb_worker *w, uint32_t layer, 
     if (!clb_block_pad(&out, at + x->size[expert], err))
         return false;
     clb_plan_expert_crc(c->plan, layer, expert, out.crc);
-    clb_block_flush(&out, at);
     return true;
 }
 
