@@ -163,7 +163,7 @@ static bool find_family(const struct clb_family **family, struct clb_settings *c
         return clb_setting_missing(c, "model_type", err);
     if (has_experts(c))
         return clb_setting_fail(c, clb_setting_find(c, "model_type"), err,
-                                "model type '%s' is not known; known are %s", type, known);
+                                "'%s' is not known; known are %s", type, known);
     return clb_setting_fail(c, clb_setting_find(c, "model_type"), err,
                             "'%s' is a dense model; only Mixture-of-Experts models are served",
                             type);
