@@ -5,15 +5,37 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fill(struct clb_err *err, enum clb_code code, const char *site, const char *fmt,
-                 va_list ap)
+/* Longer than err->text, since paths and names can be. */
+enum { LONG_TEXT = 6000 };
+
+/* A text that is too long loses its middle: what it is about stands first, the cause last. */
+static void keep_ends(char *to, size_t room, const char *from)
 {
-    /* Formatted aside first: the arguments may point into err->text itself. */
-    char text[sizeof err->text];
+    static const char gap[] = "...";
+    size_t n = strlen(from), head = room / 3, tail = room - head - sizeof gap;
+
+    if (n < room) {
+        memcpy(to, from, n + 1);
+        return;
+    }
+    memcpy(to, from, head);
+    memcpy(to + head, gap, sizeof gap - 1);
+    memcpy(to + head + sizeof gap - 1, from + n - tail, tail + 1);
+}
+
+/* Formatted aside first: the arguments may point into err->text itself. `sys` 0: no errno. */
+static void fill(struct clb_err *err, enum clb_code code, int sys, const char *site,
+                 const char *fmt, va_list ap)
+{
+    char text[LONG_TEXT];
 
     vsnprintf(text, sizeof text, fmt, ap);
-    *err = (struct clb_err){ .code = code, .site = site };
-    memcpy(err->text, text, sizeof text);
+    *err = (struct clb_err){ .code = code, .sys = sys, .site = site };
+    if (sys) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, ": %s", strerror(sys));
+    }
+    keep_ends(err->text, sizeof err->text, text);
 }
 
 bool clb_fail_at(struct clb_err *err, enum clb_code code, const char *site, const char *fmt, ...)
@@ -21,7 +43,7 @@ bool clb_fail_at(struct clb_err *err, enum clb_code code, const char *site, cons
     va_list ap;
 
     va_start(ap, fmt);
-    fill(err, code, site, fmt, ap);
+    fill(err, code, 0, site, fmt, ap);
     va_end(ap);
     return false;
 }
@@ -35,29 +57,23 @@ bool clb_fail_sys_at(struct clb_err *err, enum clb_code code, const char *site, 
     if (sys == ENOSPC || sys == EDQUOT || sys == ENOMEM)
         code = CLB_NO_SPACE;
     va_start(ap, fmt);
-    fill(err, code, site, fmt, ap);
+    fill(err, code, sys, site, fmt, ap);
     va_end(ap);
-    err->sys = sys;
-    size_t used = strlen(err->text);
-    snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(sys));
     return false;
 }
 
 bool clb_fail_in(struct clb_err *err, const char *fmt, ...)
 {
-    char where[sizeof err->text];
+    char text[LONG_TEXT + sizeof err->text];
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(where, sizeof where, fmt, ap);
+    vsnprintf(text, LONG_TEXT, fmt, ap);
     va_end(ap);
 
-    size_t w = strlen(where), t = strlen(err->text);
-    if (w + 2 + t < sizeof err->text) { /* else: the cause matters more than the place */
-        memmove(err->text + w + 2, err->text, t + 1);
-        memcpy(err->text, where, w);
-        memcpy(err->text + w, ": ", 2);
-    }
+    size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, ": %s", err->text);
+    keep_ends(err->text, sizeof err->text, text);
     return false;
 }
 
