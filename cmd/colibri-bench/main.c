@@ -3,7 +3,6 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/colibri-bench/bench.h"
@@ -33,6 +32,7 @@ static int32_t kv_dtype_of(const char *name)
 static bool check_args(struct args *a, int argc, char **argv, int first, struct clb_err *err)
 {
     uint64_t need = (uint64_t)a->o.prefill + a->o.decode;
+    bool is_stdin = a->tokens && !strcmp(a->tokens, "-");
 
     if (argc - first != 1)
         return clb_fail(err, CLB_USAGE, first == argc ? "no model given" : "one model at a time");
@@ -47,6 +47,10 @@ static bool check_args(struct args *a, int argc, char **argv, int first, struct 
         return clb_fail(err, CLB_USAGE, "--svg, --csv and --tokens do not go with --perplexity");
     if (a->perplexity)
         return true;
+    if (a->svg && clb_same_file(a->svg, a->model))
+        return clb_fail(err, CLB_USAGE, "--svg: '%s' is the model", a->svg);
+    if (a->svg && a->tokens && clb_same_file(a->svg, is_stdin ? "/dev/stdin" : a->tokens))
+        return clb_fail(err, CLB_USAGE, "--svg: '%s' is the file of tokens", a->svg);
     if (!need)
         return clb_fail(err, CLB_USAGE, "nothing to measure: --prefill and --decode are 0");
     if (a->o.context && a->o.context < need)
@@ -74,7 +78,7 @@ static bool get_tokens(struct bench_tokens *out, const struct args *a, uint32_t 
         if (ok && !out->n)
             ok = clb_fail(err, CLB_BAD_INPUT, "no token ids");
         if (!ok)
-            clb_fail_in(err, "%s", a->tokens);
+            clb_fail_in(err, "%s", strcmp(a->tokens, "-") ? a->tokens : "<stdin>");
     }
     clb_text_free(&text);
     return ok;
@@ -100,40 +104,23 @@ static bool measure_all(struct bench_run *run, struct bench_models *m,
     return ok;
 }
 
-/* Before anything is measured: what cannot be written is said at once. */
-static bool open_svg(struct clb_outfile *out, const struct args *a, struct clb_err *err)
-{
-    struct stat model, svg;
-
-    if (stat(a->svg, &svg) == 0 && stat(a->model, &model) == 0 && svg.st_dev == model.st_dev &&
-        svg.st_ino == model.st_ino)
-        return clb_fail(err, CLB_USAGE, "--svg: '%s' is the model", a->svg);
-    return clb_outfile_open(out, a->svg, a->force, 0, err);
-}
-
 static bool write_svg(struct clb_outfile *out, const struct bench_result *r, struct clb_err *err)
 {
     struct clb_text t = { 0 };
-    bool ok = false;
+    bool ok = true;
 
     bench_svg(&t, r);
-    if (t.failed) {
-        clb_fail_nomem(err, t.n);
-        goto done;
-    }
-    for (size_t at = 0; at < t.n;) {
+    if (t.failed)
+        ok = clb_fail_nomem(err, t.n);
+    for (size_t at = 0; ok && at < t.n;) {
         ssize_t n = write(out->fd, t.p + at, t.n - at);
 
-        if (n < 0 && errno != EINTR) {
-            clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", out->path);
-            goto done;
-        }
+        if (n < 0 && errno != EINTR)
+            ok = clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", out->path);
         at += n > 0 ? (size_t)n : 0;
     }
-    ok = clb_outfile_commit(out, err);
-done:
     clb_text_free(&t);
-    return ok;
+    return ok && clb_outfile_commit(out, err);
 }
 
 /* Prints a text for programs. */
@@ -151,14 +138,17 @@ static bool speed(const struct args *a, struct clb_err *err)
 {
     struct bench_result r = { .path = a->model, .options = &a->o };
     struct bench_models m = { 0 };
-    struct bench_run *run;
     struct clb_outfile svg = { .fd = -1 };
+    struct bench_run *run = NULL;
     struct clb_text t = { 0 };
     bool ok = false;
 
+    /* before minutes of measuring */
+    if (a->svg && !clb_outfile_open(&svg, a->svg, a->force, 0, err))
+        goto done;
     r.n_run = (size_t)a->threads.n * a->batch.n;
     r.run = run = clb_new(r.n_run, sizeof *run, err);
-    if (!run || (a->svg && !open_svg(&svg, a, err)) || !measure_all(run, &m, &r.info, a, err))
+    if (!run || !measure_all(run, &m, &r.info, a, err))
         goto done;
     if (a->svg && !write_svg(&svg, &r, err))
         goto done;
@@ -220,14 +210,14 @@ static int start(struct args *a, int argc, char **argv, int *first)
           &a->threads, 1, 1024, false },
         { CLB_OPT_UINT, 'r', "repeats", "N", "runs after a warm-up; the median counts (3)",
           &a->o.repeats, 1, 1000, false },
-        { CLB_OPT_STRING, 0, "tokens", "FILE", "token ids to feed (default: random)",
+        { CLB_OPT_FILE, 0, "tokens", "FILE", "token ids to feed (default: random)",
           &a->tokens, 0, 0, false },
         { CLB_OPT_UINT, 0, "seed", "N", "of the random token ids (0)",
           &a->seed, 0, UINT32_MAX, false },
         { CLB_OPT_GROUP, 0, "Quality", NULL, NULL, NULL, 0, 0, false },
-        { CLB_OPT_STRING, 0, "perplexity", "FILE", "of its lines, each a document",
+        { CLB_OPT_FILE, 0, "perplexity", "FILE", "of its lines, each a document",
           &a->perplexity, 0, 0, false },
-        { CLB_OPT_STRING, 0, "compare", "OTHER.bin", "KL divergence from that model, too",
+        { CLB_OPT_FILE, 0, "compare", "OTHER.bin", "KL divergence from that model, too",
           &a->compare, 0, 0, false },
         { CLB_OPT_UINT, 0, "max-tokens", "N", "cut documents to N tokens (512)",
           &a->o.max_tokens, 2, 1e6, false },
@@ -247,7 +237,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
         { CLB_OPT_GROUP, 0, "Output", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_FLAG, 0, "json", NULL, "print JSON", &a->json, 0, 0, false },
         { CLB_OPT_FLAG, 0, "csv", NULL, "print comma-separated values", &a->csv, 0, 0, false },
-        { CLB_OPT_STRING, 0, "svg", "FILE", "draw the stages", &a->svg, 0, 0, false },
+        { CLB_OPT_FILE, 0, "svg", "FILE", "draw the stages", &a->svg, 0, 0, false },
         { CLB_OPT_FLAG, 'f', "force", NULL, "replace the SVG file", &a->force, 0, 0, false },
         { CLB_OPT_GROUP, 0, "General", NULL, NULL, NULL, 0, 0, false },
         CLB_OPT_COMMON(&a->common),
@@ -268,9 +258,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
         return status;
     if (check_args(a, argc, argv, *first, &err))
         return -1;
-    clb_report(BENCH_NAME, &err, a->common.verbose);
-    fprintf(stderr, "%s: try '%s --help'\n", BENCH_NAME, BENCH_NAME);
-    return CLB_USAGE;
+    return clb_refuse(BENCH_NAME, &err, a->common.verbose);
 }
 
 int main(int argc, char **argv)

@@ -156,9 +156,10 @@ static bool open_outputs(const struct args *a, const struct clb_conversion *c,
         return false;
     if (!a->report)
         return true;
-    if (clb_convert_is_source(c, a->report) || !strcmp(a->report, a->out))
-        return clb_fail(err, CLB_USAGE, "%s: is %s", a->report,
-                        strcmp(a->report, a->out) ? "a file of the checkpoint" : "the output");
+    if (clb_convert_is_source(c, a->report))
+        return clb_fail(err, CLB_USAGE, "%s: is a file of the checkpoint", a->report);
+    if (clb_same_file(a->report, a->out))
+        return clb_fail(err, CLB_USAGE, "%s: is the output", a->report);
     return clb_outfile_open(report, a->report, a->force, 0, err);
 }
 
@@ -224,8 +225,6 @@ static int run(const struct args *a)
     if (!ok) {
         clb_report(name, &err, a->common.verbose);
         print_lines(problems, "  ", stderr);
-        if (err.code == CLB_USAGE)
-            fprintf(stderr, "%s: try '%s --help'\n", name, name);
     }
     clb_convert_free(c);
     return clb_finish(name, clb_exit_status(ok ? CLB_OK : (int)err.code));
@@ -236,7 +235,7 @@ int main(int argc, char **argv)
     struct args a = { .dtype = "int8", .scale = "row" };
     const struct clb_opt opts[] = {
         { CLB_OPT_GROUP, 0, "What is written", NULL, NULL, NULL, 0, 0, false },
-        { CLB_OPT_STRING, 'o', "output", "FILE", "the model file", &a.out, 0, 0, false },
+        { CLB_OPT_FILE, 'o', "output", "FILE", "the model file", &a.out, 0, 0, false },
         { CLB_OPT_FLAG, 'f', "force", NULL, "replace FILE if it exists", &a.force, 0, 0, false },
         { CLB_OPT_CHOICE, 0, "dtype", "int8|int4|fp16|bf16|f32|source",
           "how experts are stored (default: int8)", &a.dtype, 0, 0, false },
@@ -249,7 +248,7 @@ int main(int argc, char **argv)
         { CLB_OPT_GROUP, 0, "How", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_LIST, 0, "ignore-key", "NAME", "accept this key of config.json unread", &a.ignore,
           0, 0, false },
-        { CLB_OPT_STRING, 0, "report", "FILE", "what each tensor and expert lost, as JSON lines",
+        { CLB_OPT_FILE, 0, "report", "FILE", "what each tensor and expert lost, as JSON lines",
           &a.report, 0, 0, false },
         { CLB_OPT_FLAG, 0, "dry-run", NULL, "check, print the output's size, write nothing",
           &a.dry_run, 0, 0, false },
@@ -274,7 +273,5 @@ int main(int argc, char **argv)
         return status;
     if (check_args(&a, argv + operand, argc - operand, &err))
         return run(&a);
-    clb_report(name, &err, a.common.verbose);
-    fprintf(stderr, "%s: try '%s --help'\n", name, name);
-    return 2;
+    return clb_refuse(name, &err, a.common.verbose);
 }

@@ -153,7 +153,7 @@ int main(int argc, char **argv)
           0, false },
         { CLB_OPT_FLAG, 'd', "diff", NULL, "compare two files: description and weights", &a.diff, 0,
           0, false },
-        { CLB_OPT_STRING, 'a', "against", "DIR", "compare with the checkpoint it came from",
+        { CLB_OPT_FILE, 'a', "against", "DIR", "compare with the checkpoint it came from",
           &a.o.source_dir, 0, 0, false },
         { CLB_OPT_FLAG, 0, "json", NULL, "answers for programs", &a.o.json, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Memory", NULL, NULL, NULL, 0, 0, false },
@@ -194,11 +194,8 @@ int main(int argc, char **argv)
     a.o.differs = &a.differs;
     a.o.quiet = a.common.quiet;
     a.o.many = argc - first > 1;
-    if (!check_args(&a, argc - first, &err)) {
-        status = fail(&a, &err);
-        fprintf(stderr, PROGRAM ": try '" PROGRAM " --help'\n");
-        return clb_finish(PROGRAM, status);
-    }
+    if (!check_args(&a, argc - first, &err))
+        return clb_refuse(PROGRAM, &err, a.common.verbose);
     status = a.encode || a.decode ? tokens(&a, argv[first])
              : a.diff             ? two_files(&a, argv + first)
                                   : each_file(&a, argv + first, argc - first);

@@ -6,18 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/colibri-run/run.h"
 
 bool run_logits_open(struct run *r, struct clb_err *err)
 {
-    struct stat model, out;
-
-    if (stat(r->o.logits, &out) == 0 && stat(r->o.model, &model) == 0 &&
-        out.st_dev == model.st_dev && out.st_ino == model.st_ino)
-        return clb_fail(err, CLB_USAGE, "--logits: '%s' is the model", r->o.logits);
     r->logits.row_bytes = (size_t)r->info.vocab_size * sizeof(float);
     return clb_outfile_open(&r->logits.file, r->o.logits, true, 0, err);
 }

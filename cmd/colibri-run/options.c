@@ -26,6 +26,10 @@ static bool check(struct run_options *o, int argc, char **argv, int first, struc
     for (uint32_t i = 0; i < o->stop.n; i++)
         if (!*o->stop.value[i])
             return clb_fail(err, CLB_USAGE, "--stop: the text is empty");
+    if (o->logits && clb_same_file(o->logits, o->model))
+        return clb_fail(err, CLB_USAGE, "--logits: '%s' is the model", o->logits);
+    if (o->logits && !o->prompt && clb_same_file(o->logits, "/dev/stdin"))
+        return clb_fail(err, CLB_USAGE, "--logits: '%s' is the input", o->logits);
     o->mode = o->lines ? RUN_LINES : o->null ? RUN_NULL : o->jsonl ? RUN_JSONL : RUN_ONE;
     if (o->batch && o->mode == RUN_ONE)
         return clb_fail(err, CLB_USAGE, "--batch needs many prompts: --lines, --null or --jsonl");
@@ -54,7 +58,8 @@ int run_parse_options(struct run_options *o, int argc, char **argv)
         NUMBER("repeat-penalty", "R", 0.01, 100, &o->repeat_penalty,
                "divide logits of recent tokens by R"),
         COUNT(0, "seed", "S", 0, UINT32_MAX, &o->seed, "of the random choice (default: 0)"),
-        TEXT(0, "logits", "FILE", &o->logits, "write all computed rows as raw f32"),
+        { CLB_OPT_FILE, 0, "logits", "FILE", "write all computed rows as raw f32", &o->logits, 0, 0,
+          false },
         GROUP("Engine"),
         COUNT(0, "ctx", "N", 1, UINT32_MAX, &o->context,
               "longest sequence (default: at most 4096)"),
@@ -93,7 +98,5 @@ int run_parse_options(struct run_options *o, int argc, char **argv)
     int status = clb_opt_start(&self, &o->common, argc, argv, &first);
     if (status >= 0 || check(o, argc, argv, first, &err))
         return status;
-    clb_report(RUN_NAME, &err, o->common.verbose);
-    fprintf(stderr, "%s: try '%s --help'\n", RUN_NAME, RUN_NAME);
-    return clb_exit_status(err.code);
+    return clb_refuse(RUN_NAME, &err, o->common.verbose);
 }

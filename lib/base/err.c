@@ -54,8 +54,10 @@ bool clb_fail_sys_at(struct clb_err *err, enum clb_code code, const char *site, 
     int sys = errno; /* before anything below can change it */
     va_list ap;
 
-    if (sys == ENOSPC || sys == EDQUOT || sys == ENOMEM)
+    if (sys == ENOSPC || sys == EDQUOT || sys == EFBIG || sys == ENOMEM)
         code = CLB_NO_SPACE;
+    if (sys == EMFILE || sys == ENFILE) /* no fault of the file */
+        code = CLB_FAILED;
     va_start(ap, fmt);
     fill(err, code, sys, site, fmt, ap);
     va_end(ap);

@@ -38,8 +38,9 @@ struct clb_err {
 
 /* All return false, so a caller can write `return clb_fail(err, ...)`.
  * clb_fail resets *err (coordinates included). With code CLB_FAILED or CLB_BAD_INPUT the function
- * clb_fail_sys appends strerror(errno) and keeps errno; ENOSPC, EDQUOT and ENOMEM turn the code
- * into CLB_NO_SPACE. A text that is too long loses its middle, not its cause. */
+ * clb_fail_sys appends strerror(errno) and keeps errno; ENOSPC, EDQUOT, EFBIG and ENOMEM turn
+ * the code into CLB_NO_SPACE, EMFILE and ENFILE into CLB_FAILED. A text that is too
+ * long loses its middle, not its cause. */
 bool clb_fail_at(struct clb_err *err, enum clb_code code, const char *site, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 bool clb_fail_sys_at(struct clb_err *err, enum clb_code code, const char *site, const char *fmt,

@@ -7,8 +7,8 @@
 
 enum { MOST = 8 };
 
-/* Whoever reads along may go away, and a limit of file sizes may be reached. */
-static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ };
+/* Whoever reads along may go away, and a limit of the shell may be reached. */
+static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGXFSZ };
 enum { SIGNALS = sizeof signals / sizeof *signals };
 static const char *volatile doomed[MOST]; /* a handler has no other way to reach the paths */
 static struct sigaction before[SIGNALS];

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -119,6 +120,14 @@ static unsigned distance(const char *a, size_t na, const char *b)
     return row[nb];
 }
 
+/* "--verb" and "--temperature" for --verbose and --temp. */
+static bool begins_like(const char *arg, size_t n, const char *name)
+{
+    size_t both = n < strlen(name) ? n : strlen(name);
+
+    return both >= 2 && !strncmp(arg, name, both);
+}
+
 static bool fail_unknown(const struct clb_program *p, const char *arg, size_t n,
                          struct clb_err *err)
 {
@@ -127,6 +136,8 @@ static bool fail_unknown(const struct clb_program *p, const char *arg, size_t n,
 
     for (const struct clb_opt *o = p->opts; o->kind != CLB_OPT_END; o++) {
         unsigned d = is_option(o) && !o->hidden ? distance(arg, n, o->name) : 99;
+        if (d < 99 && begins_like(arg, n, o->name))
+            d = 0;
         if (d < best && d < strlen(o->name)) {
             best = d;
             near = o;
@@ -211,6 +222,11 @@ static bool store(const struct clb_opt *o, const char *value, struct clb_err *er
     case CLB_OPT_COUNT:
         ++*(int *)o->dst;
         return true;
+    case CLB_OPT_FILE:
+        if (!*value)
+            return clb_fail(err, CLB_USAGE, "--%s: the name of a file is empty", o->name);
+        *(const char **)o->dst = value;
+        return true;
     case CLB_OPT_STRING:
         *(const char **)o->dst = value;
         return true;
@@ -227,7 +243,7 @@ static bool store(const struct clb_opt *o, const char *value, struct clb_err *er
         *(float *)o->dst = (float)d;
         return true;
     case CLB_OPT_SIZE:
-        if (!clb_parse_size(value, &u))
+        if (!clb_parse_size(value, &u) || u == 0)
             return clb_fail(err, CLB_USAGE, "--%s: '%s' is not a size such as 512M or 1.5G",
                             o->name, value);
         *(uint64_t *)o->dst = u;
@@ -318,6 +334,8 @@ bool clb_opt_parse(const struct clb_program *p, int argc, char **argv, int *oper
             ok = letter_options(p, argc, argv, &i, err);
         }
     }
+    for (int i = 0; ok && i < n_rest; i++)
+        ok = *rest[i] || clb_fail(err, CLB_USAGE, "the name of a file is empty");
     *operand = argc - n_rest;
     if (ok && n_rest)
         memcpy(argv + *operand, rest, (size_t)n_rest * sizeof *rest);
@@ -342,11 +360,9 @@ int clb_opt_start(const struct clb_program *p, const struct clb_common *c, int a
     struct clb_err err;
 
     fill_standard_files();
-    if (!clb_opt_parse(p, argc, argv, operand, &err)) {
-        clb_report(p->name, &err, c->verbose);
-        fprintf(stderr, "%s: try '%s --help'\n", p->name, p->name);
-        return 2;
-    }
+    signal(SIGXFSZ, SIG_IGN);
+    if (!clb_opt_parse(p, argc, argv, operand, &err))
+        return clb_refuse(p->name, &err, c->verbose);
     if (c->help)
         clb_opt_help(p, stdout);
     else if (c->version)

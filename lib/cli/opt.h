@@ -18,10 +18,11 @@ enum clb_opt_kind {
     CLB_OPT_FLAG,   /* bool *: set to true */
     CLB_OPT_COUNT,  /* int *: +1 each time (-v -v) */
     CLB_OPT_STRING, /* const char ** */
+    CLB_OPT_FILE,   /* the same; not empty */
     CLB_OPT_LIST,   /* struct clb_opt_list *: may be given several times */
     CLB_OPT_UINT,   /* uint32_t * within [lo, hi] */
     CLB_OPT_FLOAT,  /* float * within [lo, hi] */
-    CLB_OPT_SIZE,   /* uint64_t *: bytes; K M G T suffixes are powers of 1024 ("8G", "1.5G") */
+    CLB_OPT_SIZE,   /* uint64_t *: bytes; not 0; K M G T are powers of 1024 ("8G", "1.5G") */
     CLB_OPT_CHOICE, /* const char **: one of the words in `arg`, "a|b|c" */
     CLB_OPT_UINTS,  /* struct clb_opt_uints *: "1,4,16", each within [lo, hi] */
 };
@@ -70,7 +71,8 @@ struct clb_common {
     { CLB_OPT_FLAG, 0, "completions", NULL, "print the options for a shell", &(c)->completions, 0, \
       0, true }
 
-/* argv is permuted so that operands come last; *operand is the index of the first one. */
+/* argv is permuted so that operands come last; *operand is the index of the first one. Operands are
+ * files and are not empty. */
 bool clb_opt_parse(const struct clb_program *p, int argc, char **argv, int *operand,
                    struct clb_err *err);
 /* Fits one screen: at most 40 lines of 80. */
@@ -80,7 +82,7 @@ void clb_opt_completions(const struct clb_program *p, FILE *out);
 
 /* Parses, then handles --help, --version and --completions. Returns -1 to go on, else the exit
  * status: 0 after help, 2 after a usage error was printed as "NAME: what is wrong" and "NAME: try
- * 'NAME --help'". */
+ * 'NAME --help'". A file size limit no longer kills: writing fails instead, with EFBIG. */
 int clb_opt_start(const struct clb_program *p, const struct clb_common *c, int argc, char **argv,
                   int *operand);
 

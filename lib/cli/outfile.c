@@ -34,6 +34,30 @@ static char *folder_of(const char *path)
     return n ? strndup(path, n) : strdup(".");
 }
 
+static bool stat_folder(const char *path, struct stat *st)
+{
+    char *folder = folder_of(path);
+    bool ok = folder && stat(folder, st) == 0;
+
+    free(folder);
+    return ok;
+}
+
+bool clb_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    bool there = stat(a, &x) == 0;
+
+    if (there != (stat(b, &y) == 0))
+        return false;
+    if (there && !S_ISREG(x.st_mode)) /* writing to a device harms nobody */
+        return false;
+    if (!there && (strcmp(a + folder_len(a), b + folder_len(b)) || !stat_folder(a, &x) ||
+                   !stat_folder(b, &y)))
+        return false;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static bool is_mine(const char *name, const char *base)
 {
     size_t nb = strlen(base), n = strlen(name), nm = sizeof mark - 1;

@@ -52,6 +52,14 @@ void clb_warn(const char *program, const char *fmt, ...)
     say(program, text, NULL);
 }
 
+int clb_refuse(const char *program, const struct clb_err *err, int verbose)
+{
+    clb_report(program, err, verbose);
+    if (err->code == CLB_USAGE)
+        fprintf(stderr, "%s: try '%s --help'\n", program, program);
+    return clb_exit_status((int)err->code);
+}
+
 int clb_exit_status(int code)
 {
     switch (code) {

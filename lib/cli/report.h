@@ -13,6 +13,8 @@
 /* "NAME: text", control characters replaced by '?', on stderr; a progress line is erased first. Two
  * times -v adds the site. */
 void clb_report(const char *program, const struct clb_err *err, int verbose);
+/* The same for what is wrong with a command line: --help is named, too, and the status returned. */
+int clb_refuse(const char *program, const struct clb_err *err, int verbose);
 /* 0, 1 (FAILED, DEVICE, CANCELLED), 2, 3 (BAD_INPUT, UNSUPPORTED), 4. Takes enum clb_code or
  * COLIBRI_* numbers. */
 int clb_exit_status(int code);

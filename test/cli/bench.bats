@@ -61,11 +61,16 @@ setup() {
     run_err 2 colibri-bench "${quick[@]}" --svg s.svg "$demo"
     has "$message" s.svg -f
     colibri-bench "${quick[@]}" --svg s.svg -f "$demo" >/dev/null
+    # told before anything is measured; another file it must not replace at all
+    run_err 2 colibri-bench --prefill 500 --decode 500 -r 1000 --svg s.svg "$demo"
     cp "$demo" m.bin
-    run_err 2 colibri-bench "${quick[@]}" --svg m.bin -f m.bin
-    has "$message" "is the model"
+    seq 100 >ids
+    run_err 2 colibri-bench "${quick[@]}" -f --svg ./m.bin m.bin
+    has "$message" "'./m.bin' is the model"
+    run_err 2 colibri-bench "${quick[@]}" -f --svg ./ids --tokens ids m.bin
+    has "$message" "'./ids' is the file of tokens"
     cmp m.bin "$demo"
-    rm m.bin
+    rm m.bin ids
     holds_only . s.svg text
 }
 

@@ -223,6 +223,9 @@ END
     run_err 2 colibri-convert -f own -o m.bin --report own/config.json
     has "$message" "is a file of the checkpoint"
     cmp before own/model.safetensors
+    run_err 2 colibri-convert own -o m.bin --report own/../m.bin
+    has "$message" "is the output"
+    holds_only . before other-name own
 }
 
 @test "-o: no such folder, a folder, no permission" {
@@ -251,6 +254,14 @@ END
     umount small
     [[ $s == 4 && -z $left ]] || fail "status $s, left '$left'"
     has "$stderr" "small/m.bin: needs"
+}
+
+@test "limits of the shell: file size, open files" {
+    run_err 4 bash -c 'ulimit -f 16; colibri-convert "$1" -o m.bin' - "$src"
+    has "$message" "m.bin: " "File too large"
+    run_err 1 bash -c 'exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n 4; colibri-convert "$1" -o m.bin' - "$src"
+    has "$message" "Too many open files"
+    holds_only .
 }
 
 # Starts a conversion that takes a while, and waits until it writes. Sets pid.

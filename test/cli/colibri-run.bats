@@ -323,6 +323,22 @@ END
     run_err 2 colibri-run -p x --logits copy.bin copy.bin
     has "$message" "is the model"
     cmp copy.bin "$M"
+    echo "$ask" >prompt
+    run_err 2 colibri-run --logits ./prompt "$M" <prompt
+    has "$message" "'./prompt' is the input"
+}
+
+@test "logits: nothing stays of them when the reader goes away or the file may not grow" {
+    mkdir logits
+    yes "$ask" | head -n 100 >prompts
+    for signal in default ignore; do
+        run -0 bash -c 'env --$1-signal=PIPE colibri-run --lines --logits logits/l "$2" <prompts | head -c 1
+            [[ ${PIPESTATUS[0]} == 141 ]]' - $signal "$M"
+        holds_only logits
+    done
+    run_err 4 bash -c 'ulimit -f 1; colibri-run -n 1 -p "$1" --logits logits/l "$2"' - "$ask" "$M"
+    has "$message" "logits/l: cannot be written: File too large"
+    holds_only logits
 }
 
 @test "KV cache: every type works, f32 is the default of float files, f16 of quantised ones" {
@@ -509,9 +525,11 @@ wait_for() { # STATUS of $pid
     cp "$F32" cut.bin
     yes "$ask" | head -n 100000 >prompts
     ulimit -c 0
-    slow_run --cpu scalar -t 1 --lines -n 50 cut.bin <prompts
+    mkdir logits
+    slow_run --cpu scalar -t 1 --lines -n 50 --logits logits/l cut.bin <prompts
     : >cut.bin
     wait_for 135
+    holds_only logits
     [[ $(wc -l <err) == 1 ]]
     has "$(cat err)" "colibri-run: " "cut.bin: byte " "cannot be read any more"
 }

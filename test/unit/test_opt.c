@@ -7,7 +7,7 @@
 static struct {
     bool json;
     int verbose;
-    const char *name, *kind;
+    const char *name, *kind, *file;
     struct clb_opt_list stop;
     uint32_t n;
     float temp;
@@ -20,6 +20,7 @@ static const struct clb_opt opts[] = {
     { CLB_OPT_FLAG, 'j', "json", NULL, "print JSON", &a.json, 0, 0, false },
     { CLB_OPT_COUNT, 'v', "verbose", NULL, "say more", &a.verbose, 0, 0, false },
     { CLB_OPT_STRING, 's', "name", "NAME", "a name", &a.name, 0, 0, false },
+    { CLB_OPT_FILE, 'o', "out", "FILE", "a file", &a.file, 0, 0, false },
     { CLB_OPT_LIST, 0, "stop", "TEXT", "stop at TEXT", &a.stop, 0, 0, false },
     { CLB_OPT_UINT, 'n', "count", "N", "how many", &a.n, 1, 4294967295.0, false },
     { CLB_OPT_FLOAT, 0, "temp", "T", "temperature", &a.temp, 0, 100, false },
@@ -88,6 +89,8 @@ static void test_refuses(void)
     } bad[] = {
         { "--zzz", "unknown option '--zzz'" },
         { "--tepm=1", "unknown option '--tepm'; did you mean '--temp'?" },
+        { "--temperature 1", "unknown option '--temperature'; did you mean '--temp'?" },
+        { "--verb", "unknown option '--verb'; did you mean '--verbose'?" },
         { "--secre", "unknown option '--secre'" }, /* hidden ones are not proposed */
         { "-x", "unknown option '-x'" },
         { "-jx", "unknown option '-x'" },
@@ -104,6 +107,8 @@ static void test_refuses(void)
         { "--temp 0x1", "--temp: '0x1' is not a number from 0 to 100" },
         { "--temp 101", "--temp: '101' is not a number from 0 to 100" },
         { "--temp 1e", "--temp: '1e' is not a number from 0 to 100" },
+        { "--memory 0", "--memory: '0' is not a size such as 512M or 1.5G" },
+        { "--out=", "--out: the name of a file is empty" },
         { "--memory 5X", "--memory: '5X' is not a size such as 512M or 1.5G" },
         { "--kind int", "--kind: 'int' is not one of int8|int4|f32" },
         { "--kind=", "--kind: '' is not one of int8|int4|f32" },
@@ -116,6 +121,18 @@ static void test_refuses(void)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_STR(parse(bad[i].line, NULL, NULL), bad[i].why);
+}
+
+static void test_empty_operand(void)
+{
+    char name[] = "test", one[] = "one", empty[] = "", *argv[] = { name, one, empty, NULL };
+    struct clb_err err;
+    int first;
+
+    CHECK(clb_opt_parse(&self, 2, argv, &first, &err));
+    CHECK(!clb_opt_parse(&self, 3, argv, &first, &err));
+    CHECK_EQ(err.code, CLB_USAGE);
+    CHECK_STR(err.text, "the name of a file is empty");
 }
 
 static void test_sizes(void)
@@ -196,6 +213,7 @@ int main(void)
 {
     TEST(test_forms);
     TEST(test_refuses);
+    TEST(test_empty_operand);
     TEST(test_sizes);
     TEST(test_help);
     TEST(test_wrap);

@@ -137,7 +137,7 @@ static int child_dies_of(int sig, bool ignored)
 
 static void test_signals(void)
 {
-    static const int sigs[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ };
+    static const int sigs[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGXFSZ };
 
     setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
@@ -148,6 +148,26 @@ static void test_signals(void)
     CHECK_EQ(child_dies_of(SIGHUP, true), 0); /* nohup */
     CHECK_EQ(entries(), 1);
     unlink(path);
+}
+
+/* By whatever name; also when none of them is there yet. */
+static void test_same_file(void)
+{
+    char other[120], in_new[120];
+    struct clb_err err;
+
+    snprintf(other, sizeof other, "%s/./out", dir);
+    snprintf(in_new, sizeof in_new, "%s/new/out", dir);
+    CHECK(clb_same_file(path, other));
+    CHECK(!clb_same_file(path, in_new));
+    CHECK(!clb_same_file(in_new, in_new)); /* no folder: it cannot be made */
+    CHECK(write_out("x", false, &err));
+    CHECK(clb_same_file(path, other));
+    CHECK(!clb_same_file(path, in_new));
+    unlink(other);
+    CHECK(symlink("/dev/null", other) == 0);
+    CHECK(!clb_same_file(path, "/dev/null"));
+    unlink(other);
 }
 
 /* kill -9 leaves the temporary; the next run removes it, but not one that is in use. */
@@ -234,6 +254,7 @@ int main(void)
     TEST(test_discard);
     TEST(test_race);
     TEST(test_signals);
+    TEST(test_same_file);
     TEST(test_stale);
     TEST(test_actions_restored);
     TEST(test_refuses);
