@@ -132,8 +132,8 @@ enum clb_isa clb_isa_best(void);
 /* Fills every slot for exactly `isa`. A pure function: tests hold several levels side by side. */
 void clb_kernels_for(struct clb_kernels *k, enum clb_isa isa);
 
-/* One per folder. A fill function overwrites only the slots it improves. It runs on machines that lack
- * the level, so it is compiled without the folder's instructions. */
+/* One per folder. A fill function overwrites only the slots it improves. It runs on machines
+ * that lack the level, so it is compiled without the folder's instructions. */
 #if defined(__x86_64__)
 #define PLAIN_CODE __attribute__((target("no-sse3")))
 #endif

@@ -75,10 +75,6 @@ VEC_FN vf vf_fma(vf a, vf b, vf c) /* a b + c */
 {
     return _mm256_fmadd_ps(a, b, c);
 }
-VEC_FN vf vf_fnma(vf a, vf b, vf c) /* -a b + c */
-{
-    return _mm256_fnmadd_ps(a, b, c);
-}
 VEC_FN vf vf_min(vf a, vf b)
 {
     return _mm256_min_ps(a, b);
@@ -157,12 +153,11 @@ VEC_FN vf vf_from_bf16_step(const uint8_t *p, int i)
 }
 VEC_FN vf vf_from_f16_step(const uint8_t *p, int i)
 {
-    const __m256i first =
-        _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 4, 5, 8, 9,
-                         12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i split = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     __m256i x = _mm256_load_si256((const __m256i *)(const void *)p);
-    x = _mm256_shuffle_epi8(i ? _mm256_srli_epi32(x, 16) : x, first);
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(x, 0x08)));
+    x = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(x, split), 0xd8); /* the same for both i */
+    return _mm256_cvtph_ps(i ? _mm256_extracti128_si256(x, 1) : _mm256_castsi256_si128(x));
 }
 /* Even and odd elements of 2 LANES floats, and back. */
 VEC_FN void vf_split_pairs(vf *even, vf *odd, const float *p)

@@ -71,10 +71,6 @@ VEC_FN vf vf_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
-VEC_FN vf vf_fnma(vf a, vf b, vf c)
-{
-    return _mm512_fnmadd_ps(a, b, c);
-}
 VEC_FN vf vf_min(vf a, vf b)
 {
     return _mm512_min_ps(a, b);
