@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
+#include "lib/base/pool.h"
 #include "lib/cli/opt.h"
 #include "lib/cli/outfile.h"
 #include "lib/cli/report.h"
@@ -163,6 +164,14 @@ static bool open_outputs(const struct args *a, const struct clb_conversion *c,
     return clb_outfile_open(report, a->report, a->force, 0, err);
 }
 
+static void print_threads(const struct args *a)
+{
+    char why[96] = "as asked for";
+    unsigned n = a->threads ? a->threads : clb_pool_default_threads(why, sizeof why);
+
+    fprintf(stderr, "threads %u (%s)\n", n, why);
+}
+
 static bool convert(const struct args *a, struct clb_conversion *c, struct clb_err *err)
 {
     struct clb_outfile out = { .fd = -1 }, report = { .fd = -1 };
@@ -170,6 +179,8 @@ static bool convert(const struct args *a, struct clb_conversion *c, struct clb_e
     double start = clb_now();
 
     if (ok) {
+        if (a->common.verbose)
+            print_threads(a);
         clb_progress_start("converting", clb_convert_work(c), quiet);
         ok = clb_convert_run(c, out.fd, clb_progress_at, err);
         clb_progress_done();

@@ -264,6 +264,13 @@ END
     holds_only .
 }
 
+@test "-v says how many threads there are, and why" {
+    run -0 --separate-stderr colibri-convert -v "$src" -o m.bin
+    has "$stderr" "threads " "affinity"
+    run -0 --separate-stderr colibri-convert -v -t 1 -f "$src" -o m.bin
+    has "$stderr" "threads 1 (as asked for)"
+}
+
 # Starts a conversion that takes a while, and waits until it writes. Sets pid.
 slow_start() {
     [[ -e big/config.json ]] || python3 "$REPO/test/data/make_large.py" big
