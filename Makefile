@@ -144,7 +144,7 @@ $(BUILD)/emulated/%.c.o: %.c $(BUILD)/flags
 	    -include test/kernel/emulated.h -MMD -MP -c -o $@ $<
 $(filter $(BUILD)/test/kernel/%,$(UNITS)): $(EMULATED)
 
-units: $(UNITS)
+units: $(UNITS) ; @:
 
 SAN_FLAGS  := -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
 SAN_BUILD  := $(BUILD)/san
