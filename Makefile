@@ -28,7 +28,8 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototyp
         -Wvla -Wundef -Wwrite-strings
 ALL_CPPFLAGS = -I. -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DCLB_VERSION='"$(VERSION)"' $(CPPFLAGS)
 ALL_CFLAGS   = -std=c11 -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections $(WARN) \
-               -ffp-contract=off -fno-math-errno -pthread $(CFLAGS)
+               -ffp-contract=off -fno-math-errno -fno-asynchronous-unwind-tables -pthread \
+               $(CFLAGS)
 ALL_LDFLAGS  = -Wl,--gc-sections $(LDFLAGS)
 LDLIBS      += -lm -pthread
 

@@ -47,13 +47,21 @@ def tuples(name, values):
     out.write("};\n\n")
 
 
-def two_stage(name, values, shift):
-    """256-way index of distinct blocks of 2^shift values."""
-    size, blocks, index = 1 << shift, {}, []
+def distinct(values, size):
+    """Cuts values into blocks; the number of each block, and the distinct blocks."""
+    blocks, index = {}, []
     for i in range(0, len(values), size):
         index.append(blocks.setdefault(tuple(values[i:i + size]), len(blocks)))
-    assert len(blocks) < 256
-    array("uint8_t", f"{name}_index", index)
+    return index, list(blocks)
+
+
+def three_stage(name, values, mid, low):
+    """values[c] is block[mid[top[c >> (mid + low)]][c >> low & ...]][c & ...], in blocks of 2^mid and 2^low."""
+    index, blocks = distinct(values, 1 << low)
+    top, mids = distinct(index, 1 << mid)
+    assert len(mids) <= 256
+    array("uint8_t", f"{name}_top", top)
+    array("uint8_t" if len(blocks) <= 256 else "uint16_t", f"{name}_mid", [v for m in mids for v in m])
     array("uint8_t", f"{name}_block", [v for b in blocks for v in b])
 
 
@@ -65,7 +73,7 @@ def classes():
         for c in POINTS:
             if match(chr(c)):
                 table[c] |= bit
-    two_stage("clb_uc_class", table, 8)
+    three_stage("clb_uc_class", table, 5, 4)
 
 
 def numeric():
@@ -107,7 +115,7 @@ def normalisation():
         if NFKC(chr(c)) != chr(c) or c in second:
             v |= 0x80
         table[c] = v
-    two_stage("clb_uc_norm", table, 7)
+    three_stage("clb_uc_norm", table, 6, 4)
     array("uint8_t", "clb_uc_ccc", classes_used)
     decompositions("clb_uc_canonical", canonical)
     decompositions("clb_uc_compat", compat)

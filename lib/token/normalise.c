@@ -30,7 +30,9 @@ struct stretch {
 
 static unsigned norm(uint32_t c)
 {
-    return clb_uc_norm_block[(uint32_t)clb_uc_norm_index[c >> 7] << 7 | (c & 127)];
+    uint32_t block = clb_uc_norm_mid[(uint32_t)clb_uc_norm_top[c >> 10] << 6 | (c >> 4 & 63)];
+
+    return clb_uc_norm_block[block << 4 | (c & 15)];
 }
 static unsigned ccc(uint32_t c)
 {

@@ -37,7 +37,9 @@ enum clb_uc_category { /* clang-format off */
 /* Category and the three bits of a code point. */
 static inline uint32_t clb_uc(uint32_t c)
 {
-    return clb_uc_class_block[(uint32_t)clb_uc_class_index[c >> 8] << 8 | (c & 255)];
+    uint32_t block = clb_uc_class_mid[(uint32_t)clb_uc_class_top[c >> 9] << 5 | (c >> 4 & 31)];
+
+    return clb_uc_class_block[block << 4 | (c & 15)];
 }
 static inline bool clb_uc_in(uint32_t c, uint32_t set)
 {

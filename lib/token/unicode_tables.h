@@ -12,13 +12,16 @@ enum {
     CLB_UC_NUMERIC = 13
 };
 
-extern const uint8_t clb_uc_class_index[4352];  /* block of 256 code points */
-extern const uint8_t clb_uc_class_block[41984]; /* [block][256] */
+/* Tables in three stages: blocks of 16 code points, groups of blocks, and which group where. */
+extern const uint8_t clb_uc_class_top[2176];    /* of every 512 code points */
+extern const uint16_t clb_uc_class_mid[3392];   /* [group][32] blocks */
+extern const uint8_t clb_uc_class_block[11520]; /* [block][16] */
 extern const uint32_t clb_uc_numeric_extra[CLB_UC_NUMERIC];
 
 /* Index into clb_uc_ccc, | 0x40: a text in NFC may change at it, | 0x80: a text in NFKC may. */
-extern const uint8_t clb_uc_norm_index[8704];  /* block of 128 code points */
-extern const uint8_t clb_uc_norm_block[16768]; /* [block][128] */
+extern const uint8_t clb_uc_norm_top[1088];   /* of every 1024 code points */
+extern const uint8_t clb_uc_norm_mid[2048];   /* [group][64] blocks */
+extern const uint8_t clb_uc_norm_block[3840]; /* [block][16] */
 extern const uint8_t clb_uc_ccc[55];
 
 /* Sorted code points; the full decomposition of [i] is the UTF-8 text [at[i], at[i + 1]). */
