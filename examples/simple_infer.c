@@ -129,5 +129,9 @@ int main(int argc, char **argv)
     }
     int status = run(model, &a);
     colibri_unload_model(model);
-    return fflush(stdout) == 0 ? status : 1;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        perror("simple_infer: standard output");
+        status = 1;
+    }
+    return status;
 }

@@ -43,7 +43,7 @@ static bool show(const struct clb_reader *r, const struct inspect_options *o,
 
     printf("%s: %u sequence%s of %u tokens\n", inspect_name(name, r), batch, batch == 1 ? "" : "s",
            context(r, o));
-    t = clb_table_new("memory|>bytes| ");
+    t = clb_table_new("memory|>bytes|");
     row(t, "weights", p->weights,
         o->memory && p->weights < r->size ? "dense weights and an expert cache" : "mapped");
     row(t, "KV cache", p->kv_cache, "");

@@ -83,7 +83,7 @@ static void byte_row(struct clb_table *t, const char *name, const char *dtype, c
 static bool bytes_table(const struct clb_reader *r, const struct part part[KINDS])
 {
     struct clb_table *t =
-        clb_table_new("where the bytes are|dtype|>tensors|>parameters|>bytes|>share|>per token| ");
+        clb_table_new("where the bytes are|dtype|>tensors|>parameters|>bytes|>share|>per token|");
     struct part all = { 0 }, text = { 0 }, rest = { .bytes = r->size };
     char types[64];
 

@@ -219,6 +219,8 @@ class Model:
     def generate_ids(self, ids, max_new_tokens=256, temperature=0.0, top_k=0, top_p=0.0, min_p=0.0,
                      repetition_penalty=0.0, seed=0, ignore_eos=False, kv_dtype=None):
         """New token ids, one by one. Greedy unless a temperature is given."""
+        if max_new_tokens < 0:
+            raise ValueError(f"max_new_tokens is {max_new_tokens}: must not be negative")
         ends = () if ignore_eos else self.info.eos_token[:self.info.n_eos]
         context = min(len(ids) + max_new_tokens, self.info.max_positions)
         options = _BatchOptions(context=context, kv_dtype=KV_DTYPES[kv_dtype])
@@ -263,6 +265,7 @@ class Model:
 
 def main():
     import argparse
+    import signal
 
     parser = argparse.ArgumentParser(description="continue a text")
     parser.add_argument("model")
@@ -271,13 +274,14 @@ def main():
     parser.add_argument("--temp", type=float, default=0.0, help="temperature (0: greedy)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads along may go away
     try:
         with Model(args.model) as model:
             for piece in model.generate(args.prompt, max_new_tokens=args.n, temperature=args.temp,
                                         seed=args.seed):
                 print(piece, end="", flush=True)
             print()
-    except ColibriError as e:
+    except (ColibriError, ValueError, OSError) as e:
         raise SystemExit(f"colibri.py: {e}")
 
 

@@ -108,12 +108,13 @@ static void print_rule(FILE *f, const struct clb_table *t, const int *width)
     }
 }
 
-/* One line; `cell` has n_column texts. No space at the end of a line. */
+/* One line between two sequences for a terminal; `cell` has n_column texts. No space at the end. */
 static void print_line(FILE *f, const struct clb_table *t, const int *width,
-                       const char *const *cell)
+                       const char *const *cell, const char *before, const char *after)
 {
     int owed = 0;
 
+    fputs(before, f);
     for (unsigned c = 0; c < t->n_column; c++) {
         const char *text = cell[c] ? cell[c] : "";
         int gap = width[c] - clb_text_columns(text);
@@ -125,7 +126,7 @@ static void print_line(FILE *f, const struct clb_table *t, const int *width,
         }
         owed += (t->right[c] ? 0 : gap) + 2;
     }
-    fputc('\n', f);
+    fprintf(f, "%s\n", after);
 }
 
 static void free_table(struct clb_table *t)
@@ -155,15 +156,13 @@ bool clb_table_print(struct clb_table *t, FILE *f)
         }
     }
     if (ok) {
-        fputs(bold ? "\033[1m" : "", f);
-        print_line(f, t, width, t->heading);
-        fputs(bold ? "\033[0m" : "", f);
+        print_line(f, t, width, t->heading, bold ? "\033[1m" : "", bold ? "\033[0m" : "");
         print_rule(f, t, width);
     }
     for (size_t r = 0; ok && r < t->n_row; r++) {
         if (t->rule[r])
             print_rule(f, t, width);
-        print_line(f, t, width, (const char *const *)t->cell + r * t->n_column);
+        print_line(f, t, width, (const char *const *)t->cell + r * t->n_column, "", "");
     }
     free_table(t);
     return ok;

@@ -40,6 +40,13 @@ header() { colibri-inspect demo.bin | jq -r "$1"; }
 }
 
 # bats test_tags=san
+@test "inspect: no space at the end of a line" {
+    for view in --summary --experts --tensors --verify --plan; do
+        colibri-inspect $view "$demo" >out
+        run -1 grep -n ' $' out
+    done
+}
+
 @test "inspect: --experts and --tensors are the header as tables" {
     run -0 colibri-inspect --experts demo.bin
     ((${#lines[@]} == 2 + 32 + 3)) # heading, experts, rules between layers

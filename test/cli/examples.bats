@@ -26,6 +26,8 @@ simple_infer() {
     has "$message" "simple_infer: missing.bin" "No such file"
     run_err 1 simple_infer --model-path "$COLIBRI_TEST_DEMO" --input x --max-new-tokens 900000
     has "$message" "context"
+    run_err 1 bash -c '"$1" --model-path "$2" --input x >/dev/full' - "$COLIBRI_BUILD/examples/simple_infer" "$COLIBRI_TEST_DEMO"
+    has "$message" "standard output: No space left"
 }
 
 @test "colibri.py says what colibri-run says" {
@@ -34,6 +36,13 @@ simple_infer() {
     diff want got
     run_err 1 python3 "$REPO/examples/python/colibri.py" missing.bin x
     has "$message" "colibri.py: missing.bin"
+    run_err 1 python3 "$REPO/examples/python/colibri.py" "$COLIBRI_TEST_DEMO" x -n -5
+    has "$message" "max_new_tokens is -5"
+    COLIBRI_LIBRARY=nowhere.so run_err 1 python3 "$REPO/examples/python/colibri.py" "$COLIBRI_TEST_DEMO" x
+    has "$message" "colibri.py: nowhere.so"
+    run -0 --separate-stderr bash -c 'python3 "$1" "$2" x | head -c 1; [[ ${PIPESTATUS[0]} == 141 ]]' - \
+        "$REPO/examples/python/colibri.py" "$COLIBRI_TEST_DEMO"
+    [[ -z $stderr ]] || fail "$stderr"
 }
 
 @test "colibri.py: logits, ids, text, errors" {
