@@ -20,20 +20,28 @@ uint32_t clb_hf_find(const struct hf *h, struct clb_str name)
     if (!h->index.slots)
         return CLB_NO_ID;
     uint32_t at = (uint32_t)clb_key_hash(name.p, name.n);
-    for (;; at++) {
+    for (uint32_t probe = 0; probe < CLB_MAX_PROBE; probe++, at++) {
         uint32_t id1 = h->index.slot[at & (h->index.slots - 1)];
         if (!id1)
             return CLB_NO_ID;
         if (clb_str_eq(name_of(h, id1 - 1), name))
             return id1 - 1;
     }
+    return CLB_NO_ID;
 }
 
-static void put(struct hf_index *x, uint32_t hash, uint32_t id)
+static bool put(struct hf *h, struct hf_index *x, uint32_t id)
 {
-    while (x->slot[hash & (x->slots - 1)])
-        hash++;
-    x->slot[hash & (x->slots - 1)] = id + 1;
+    struct clb_str s = name_of(h, id);
+    uint32_t at = (uint32_t)clb_key_hash(s.p, s.n), probe = 0;
+
+    for (; x->slot[at & (x->slots - 1)]; at++)
+        if (++probe == CLB_MAX_PROBE)
+            return clb_fail(h->err, CLB_BAD_INPUT,
+                            "%s: more than %d names have the same hash: made to be slow", h->file,
+                            CLB_MAX_PROBE);
+    x->slot[at & (x->slots - 1)] = id + 1;
+    return true;
 }
 
 static bool index_name(struct hf *h, uint32_t id)
@@ -45,18 +53,16 @@ static bool index_name(struct hf *h, uint32_t id)
         more.slot = clb_new(more.slots, sizeof *more.slot, h->err);
         if (!more.slot)
             return false;
-        for (uint32_t i = 0; i < x->slots; i++)
-            if (x->slot[i]) {
-                struct clb_str s = name_of(h, x->slot[i] - 1);
-                put(&more, (uint32_t)clb_key_hash(s.p, s.n), x->slot[i] - 1);
-            }
+        bool ok = true;
+        for (uint32_t i = 0; ok && i < x->slots; i++)
+            ok = !x->slot[i] || put(h, &more, x->slot[i] - 1);
         clb_free(x->slot);
         *x = more;
+        if (!ok)
+            return false;
     }
-    struct clb_str s = name_of(h, id);
-    put(x, (uint32_t)clb_key_hash(s.p, s.n), id);
     x->n++;
-    return true;
+    return put(h, x, id);
 }
 
 /* Pieces up to id, the new ones empty. */

@@ -182,8 +182,14 @@ static void write_pieces(const struct writer *w)
     }
 }
 
+static bool collide(const struct writer *w, const char *what)
+{
+    return clb_fail(w->err, CLB_BAD_INPUT, "more than %d %s have the same hash: made to be slow",
+                    CLB_MAX_PROBE, what);
+}
+
 /* Slots tried so far is the longest search. */
-static void write_keys(const struct writer *w)
+static bool write_keys(const struct writer *w)
 {
     const struct clb_build *b = w->b;
     struct clb_key_slot *slot = section(w, CLB_KEYS);
@@ -201,16 +207,19 @@ static void write_keys(const struct writer *w)
             single[(uint8_t)key.p[0]] = id;
         uint64_t h = clb_key_hash(key.p, key.n);
         uint32_t at = (uint32_t)h, probe = 1;
-        for (; slot[at & mask].id1; at++)
+        for (; slot[at & mask].id1 && probe <= CLB_MAX_PROBE; at++)
             probe++;
+        if (probe > CLB_MAX_PROBE)
+            return collide(w, "pieces");
         slot[at & mask] = (struct clb_key_slot){ (uint32_t)(h >> 32), id + 1 };
         if (probe > w->head->key_probe)
             w->head->key_probe = probe;
     }
+    return true;
 }
 
 /* Of two merges of one pair the later one counts, as in the reference. */
-static void write_merges(const struct writer *w)
+static bool write_merges(const struct writer *w)
 {
     struct clb_merge_slot *slot = section(w, CLB_MERGES);
     uint32_t slots = (uint32_t)(w->head->section[CLB_MERGES].size / sizeof *slot);
@@ -224,12 +233,14 @@ static void write_merges(const struct writer *w)
         struct clb_merge_slot *s = &slot[at & (slots - 1)];
         while (s->left != CLB_NO_ID && (s->left != m->left || s->right != m->right)) {
             s = &slot[++at & (slots - 1)];
-            probe++;
+            if (++probe > CLB_MAX_PROBE)
+                return collide(w, "merges");
         }
         *s = (struct clb_merge_slot){ m->left, m->right, rank, m->id };
         if (probe > w->head->merge_probe)
             w->head->merge_probe = probe;
     }
+    return true;
 }
 
 /* -- what the tables know about themselves ---------------------------------------------------- */
@@ -327,8 +338,8 @@ bool clb_build_write(struct clb_build *b, struct clb_text *out, struct clb_err *
         !clb_trie_add(&w.trie, b, true, &b->head.trie_root[1], err) || !lay_out(&w, out))
         goto done;
     write_pieces(&w);
-    write_keys(&w);
-    write_merges(&w);
+    if (!write_keys(&w) || !write_merges(&w))
+        goto done;
     put(&w, CLB_NODES, w.trie.node);
     put(&w, CLB_EDGES, w.trie.edge);
     put(&w, CLB_BYTES, b->byte_id);

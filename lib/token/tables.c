@@ -104,11 +104,11 @@ static bool check_table(const struct clb_tables_head *h, enum clb_section s, siz
 {
     uint64_t slots = h->section[s].size / entry;
 
-    if (!slots || slots > 1u << 31 || slots & (slots - 1) || probe > slots || probe > 1024)
+    if (!slots || slots > 1u << 31 || slots & (slots - 1) || probe > slots || probe > CLB_MAX_PROBE)
         return clb_fail(err, CLB_BAD_INPUT,
                         "section %s has %llu slots and a longest search of %u: expected a power of "
-                        "two and at most 1024",
-                        section_name[s], (unsigned long long)slots, probe);
+                        "two and at most %d",
+                        section_name[s], (unsigned long long)slots, probe, CLB_MAX_PROBE);
     *mask = (uint32_t)slots - 1;
     return true;
 }

@@ -130,6 +130,9 @@ struct clb_step {
     uint32_t reserved; /* 0 */
 };
 enum { CLB_MAX_STEPS = 32, CLB_MAX_AFFIX = 64 };
+/* No entry of a hash table lies farther from where its hash points. Texts that people write stay
+ * far below it; those made to collide are refused. */
+enum { CLB_MAX_PROBE = 1024 };
 
 struct clb_key_slot {
     uint32_t tag, id1; /* high half of the hash; id + 1, 0: empty */

@@ -152,8 +152,7 @@ END
     colibri-run --jsonl -n 4 "$M" <prompts >out
     [[ $(wc -l <out) == 8 ]]
     [[ $(sed -n 1p out) == "$(sed -n 2p out)" && $(sed -n 1p out) == "$(sed -n 7p out)" ]]
-    [[ $(jq -c . <<<"$(sed -n 1p out)") == '{"text":" Rome. It","prompt_tokens":8,"completion_tokens":4,"finish_reason":"length"}' ]] ||
-        [[ $(sed -n 1p out | jq -r .text) == " Rome."* ]]
+    [[ $(sed -n 1p out) == '{"text":" Rome. Ital","prompt_tokens":8,"completion_tokens":4,"finish_reason":"length"}' ]]
     [[ $(sed -n 3p out | jq -r .completion_tokens) == 1 ]]
     [[ $(sed -n 4p out | jq -c '[.text,.finish_reason]') == '[" Rom","stop"]' ]]
     [[ $(sed -n 5p out | jq -c '[.text,.finish_reason]') == '[" R","stop"]' ]]

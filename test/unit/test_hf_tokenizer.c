@@ -1,5 +1,6 @@
 /* What compiling a tokenizer.json accepts and refuses: every refusal names the place. */
 #include "lib/base/mem.h"
+#include "lib/token/tables.h"
 #include "test/unit/token_rig.h"
 
 static const char base[] =
@@ -237,8 +238,56 @@ static void cut_files(void)
     clb_text_free(&json);
 }
 
+/* The next text of 8 bytes with this lower half of clb_key_hash: the hash run backwards, until what
+ * comes out can stand in JSON. */
+static void colliding(char text[9], uint64_t *state)
+{
+    const uint64_t k = 0x9e3779b97f4a7c15u;
+    uint64_t inverse = 1;
+
+    for (int i = 0; i < 6; i++)
+        inverse *= 2 - k * inverse;
+    for (bool ok = false; !ok;) {
+        uint64_t h = ((*state += 0x2545f4914f6cdd1du) << 32 | 7) * inverse;
+        h ^= h >> 32;
+        h *= inverse;
+        h ^= h >> 29 ^ h >> 58;
+        h = h * inverse ^ 8 * k;
+        memcpy(text, &h, 8);
+        text[8] = '\0';
+        ok = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                          "!#$%&'()*+,-./:;<=>?@[]^_`{|}~") == 8;
+    }
+}
+
+/* A vocabulary that would make hash tables search for ever. */
+static void made_to_collide(void)
+{
+    struct clb_text json = { 0 }, tables = { 0 };
+    struct clb_err err;
+    uint64_t state = 0;
+    char text[9], other[9];
+
+    colliding(text, &state);
+    colliding(other, &state);
+    CHECK(strcmp(text, other) && (uint32_t)clb_key_hash(text, 8) == 7 &&
+          (uint32_t)clb_key_hash(other, 8) == 7);
+    clb_text_puts(&json, "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
+    for (int i = 0; i < 1100; i++) {
+        colliding(text, &state);
+        clb_text_printf(&json, "%s\"%s\":%d", i ? "," : "", text, i);
+    }
+    clb_text_puts(&json, "}}}");
+    CHECK(!clb_hf_tokenizer_compile(&tables, json.p, json.n, "t.json", 5000, &err));
+    CHECK_EQ(err.code, CLB_BAD_INPUT);
+    CHECK_HAS(err.text, "names have the same hash");
+    clb_text_free(&json);
+    clb_text_free(&tables);
+}
+
 int main(void)
 {
+    TEST(made_to_collide);
     TEST(refused);
     TEST(accepted);
     TEST(cut_files);
