@@ -36,7 +36,7 @@ static inline size_t clb_record_bytes(uint32_t cols)
  * int8:  for ascending groups, d = exact int32 dot of (q - 128) and a;
  *        acc = fmaf((float)d, s_a, acc) from +0; y = acc * row_scale[r].
  * int4:  d = exact int32 dot of book[code] and a; acc = fmaf((float)d, s_w * s_a, acc) from +0;
- *        y = acc. Books hold no -128.
+ *        y = acc.
  * mxfp4: as int4 with s_w = clb_e8m0(scale byte) and magnitudes in the book of at most 12. */
 struct clb_matmul {
     const uint8_t *tiles;   /* the first tile */

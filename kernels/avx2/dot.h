@@ -1,9 +1,9 @@
 /* dot.h - integer products for AVX2: 8 rows by 4 inputs at a time.
  *
  * maddubs multiplies unsigned by signed bytes and saturates sums of pairs to 16 bits. With |w|
- * as the unsigned operand and a carrying the sign of w a pair is at most 2 * 127 * 127 =
- * 32258: exact, because neither weights nor activations are ever -128. kernels/avx512 has the
- * same words for VNNI. */
+ * as the unsigned operand and a carrying the sign of w a pair is at most 2 * 128 * 127 =
+ * 32512: exact for any weights, because activations are never -128. kernels/avx512 has the same
+ * words for VNNI. */
 #ifndef CLB_KERNELS_AVX2_DOT_H
 #define CLB_KERNELS_AVX2_DOT_H
 

@@ -28,13 +28,13 @@ static uint16_t rnd_half(enum clb_dtype t, bool extreme)
                               : clb_f32_to_bf16(rnd_unit()));
 }
 
-/* Bytes of the steps, all legal for the type. */
+/* Bytes of the steps; int8 may be any byte, floats are finite. */
 static void fill_steps(uint8_t *p, size_t bytes, enum clb_dtype t, bool extreme)
 {
-    uint32_t same = rnd() & 1 ? 255 : 1;
+    uint32_t same = rnd() & 1 ? 255 : 0; /* 127, -128 */
 
     for (size_t i = 0; i < bytes; i++)
-        p[i] = t == CLB_INT8 ? (uint8_t)(extreme ? same : 1 + rnd_below(255)) : (uint8_t)rnd();
+        p[i] = (uint8_t)(t == CLB_INT8 && extreme ? same : rnd());
     for (size_t i = 0; i < bytes && t == CLB_F32; i += 4) {
         float f = extreme ? rnd_value(rnd() & 1 ? TINY : HUGE_VALUES) : rnd_unit();
         memcpy(p + i, &f, 4);
@@ -93,7 +93,7 @@ static void problem_new(struct problem *p, enum clb_dtype t, uint32_t n_tile, ui
     rnd_row(p->row_scale, n_tile * CLB_TILE, extreme ? MIXED : PLAIN);
     memcpy(book, clb_book_int4, sizeof book);
     for (int i = 0; i < 16 && extreme; i++) /* a book of the extremes */
-        book[i] = (int8_t)(rnd() & 1 ? 127 : -127);
+        book[i] = (int8_t)(rnd() & 1 ? 127 : -128);
     fill_rows(p, n_row, v, rnd_below(3));
     p->m = (struct clb_matmul){ .tiles = p->tiles,
                                 .tile_bytes = tile_bytes,
