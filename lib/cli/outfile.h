@@ -2,9 +2,8 @@
  *
  * open:    refuses an existing file unless force (that the output is not an input is the caller's
  *          business: clb_same_file); with `size` > 0 the disk must have room: CLB_NO_SPACE with
- *          both numbers.
- *          Creates a hidden temporary in the same folder, so that the final rename is atomic. A
- *          temporary of a killed run is removed when its owner is gone.
+ *          both numbers. Creates a hidden temporary in the same folder, so that the final rename is
+ *          atomic. A temporary of a killed run is removed when its owner is gone.
  * commit:  fsync, rename (without force one that never replaces), fsync of the folder.
  * discard: removes the temporary. Safe on a zeroed struct and after commit.
  *

@@ -42,7 +42,7 @@ header() { colibri-inspect demo.bin | jq -r "$1"; }
 # bats test_tags=san
 @test "inspect: no space at the end of a line" {
     for view in --summary --experts --tensors --verify --plan; do
-        colibri-inspect $view "$demo" >out
+        colibri-inspect $view demo.bin >out
         run -1 grep -n ' $' out
     done
 }
