@@ -30,6 +30,18 @@ bool clb_hf_refuse(struct hf *h, struct clb_str raw, const char *fmt, ...)
     return clb_err_place(h->err, h->file, NULL, at);
 }
 
+bool clb_hf_in(struct hf *h, const char *part)
+{
+    char rest[sizeof h->err->text];
+    size_t n = strlen(h->file);
+
+    if (strncmp(h->err->text, h->file, n) || strncmp(h->err->text + n, ": ", 2))
+        return clb_fail_in(h->err, "%s", part);
+    memcpy(rest, h->err->text, sizeof rest);
+    snprintf(h->err->text + n, sizeof h->err->text - n, ": %s%s", part, rest + n);
+    return false;
+}
+
 bool clb_hf_unknown(struct clb_json *j, struct clb_str key)
 {
     char name[80];
@@ -113,7 +125,7 @@ static bool padding(struct hf *h, struct clb_str raw)
             clb_json_skip(&j, NULL);
         }
     }
-    return clb_json_close(&j, h->err) || clb_fail_in(h->err, "padding");
+    return clb_json_close(&j, h->err) || clb_hf_in(h, "padding");
 }
 
 static bool extras(struct hf *h, const struct clb_str part[HF_N_PART])

@@ -110,7 +110,7 @@ bool clb_hf_added_tokens(struct hf *h, struct clb_str raw)
     while (ok && clb_json_item(&j))
         ok = add_token(h, &j, &next);
     if (ok || !clb_json_ok(&j))
-        return clb_json_close(&j, h->err) || clb_fail_in(h->err, "added_tokens");
+        return clb_json_close(&j, h->err) || clb_hf_in(h, "added_tokens");
     clb_json_abandon(&j);
     return false;
 }

@@ -55,6 +55,8 @@ bool clb_hf_unknown(struct clb_json *j, struct clb_str key);
 /* The type of the part at raw is not one that is understood. */
 bool clb_hf_refuse(struct hf *h, struct clb_str raw, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* "FILE: why" becomes "FILE: part: why"; always false. */
+bool clb_hf_in(struct hf *h, const char *part);
 bool clb_hf_is_null(struct clb_str raw); /* absent or null */
 
 /* -- hf_tokenizer_fields.c: an object with a "type" and some of the known fields -- */

@@ -140,7 +140,7 @@ static bool vocabulary(struct hf *h, struct clb_str raw)
     if (name.failed)
         clb_fail_nomem(h->err, name.n);
     clb_text_free(&name);
-    return finish(h, &j, ok) || clb_fail_in(h->err, "vocab");
+    return finish(h, &j, ok) || clb_hf_in(h, "vocab");
 }
 
 /* -- merges ----------------------------------------------------------------------------------- */
@@ -238,7 +238,7 @@ static bool merges(struct hf *h, struct clb_str raw)
         ok = ok && (!is_merge || add_merge(&m, left, right));
     }
     clb_text_free(&m.joined);
-    return finish(h, &j, ok) || clb_fail_in(h->err, "merges");
+    return finish(h, &j, ok) || clb_hf_in(h, "merges");
 }
 
 /* -- model ------------------------------------------------------------------------------------ */
@@ -333,7 +333,7 @@ static bool read_model(struct hf *h, struct clb_str raw, struct model *m)
             clb_hf_unknown(&j, key);
     }
     if (!clb_json_close(&j, h->err))
-        return clb_fail_in(h->err, "model");
+        return clb_hf_in(h, "model");
     if (!m->vocab.p || !m->merges.p)
         return clb_hf_refuse(h, raw, "the model has no '%s': only BPE is supported",
                              m->vocab.p ? "merges" : "vocab");
