@@ -56,7 +56,7 @@ static void refused(void)
         { ",\"merges\":[\"a b\"]", "", "the model has no 'merges'" },
         { "\"a\":0,", "\"a\":1,", "id 1 belongs to 'a' already" },
         { "\"a\":0,", "\"a\":1000,", "id 1000, but the model has a vocabulary of 1000" },
-        { "\"a\":0,", "\"a\":-1,", "t.json: vocab: byte 313: 'a': -1 is negative" },
+        { "\"a\":0,", "\"a\":-1,", "t.json: vocab: byte 309: 'a': -1 is negative" },
         { "\"a\":0,", "\"a\":0,\"a\":3,", "'model.vocab.a': duplicate key" },
         { "\"unk_token\":null", "\"unk_token\":\"<unk>\"",
           "the unk_token '<unk>' is not in the vocab" },
