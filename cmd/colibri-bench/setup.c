@@ -8,6 +8,8 @@
 #include "lib/base/mem.h"
 #include "lib/cli/sigbus.h"
 
+enum { MOST_FILE = 1 << 30 }; /* bytes */
+
 static bool in_models(const void *arg, const void *address, uint64_t *offset, const char **path)
 {
     const struct bench_models *m = arg;
@@ -60,13 +62,14 @@ bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err
 {
     bool is_stdin = !strcmp(path, "-");
     FILE *f = is_stdin ? stdin : fopen(path, "rb");
+    const char *name = is_stdin ? "<stdin>" : path;
     char chunk[1 << 16];
     size_t n;
 
     if (!f)
-        return clb_fail_sys(err, CLB_BAD_INPUT, "%s: cannot open", path);
+        return clb_fail_sys(err, CLB_BAD_INPUT, "%s: cannot be opened", path);
     errno = 0;
-    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0)
+    while (!out->failed && out->n <= MOST_FILE && (n = fread(chunk, 1, sizeof chunk, f)) > 0)
         clb_text_add(out, chunk, n);
     bool bad = ferror(f);
     int why = errno;
@@ -74,7 +77,9 @@ bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err
         fclose(f);
     errno = why;
     if (bad)
-        return clb_fail_sys(err, CLB_BAD_INPUT, "%s: cannot read", is_stdin ? "<stdin>" : path);
+        return clb_fail_sys(err, CLB_BAD_INPUT, "%s: cannot be read", name);
+    if (out->n > MOST_FILE) /* /dev/zero, say */
+        return clb_fail(err, CLB_BAD_INPUT, "%s: is longer than 1 GiB", name);
     return out->failed ? clb_fail_nomem(err, out->n) : true;
 }
 

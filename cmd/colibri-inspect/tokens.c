@@ -188,8 +188,8 @@ static bool each_line(const char *path, FILE *in, answer_fn *answer, void *arg, 
                  fflush(stdout) != 0)
             ok = clb_fail_sys(err, CLB_FAILED, "standard output");
     }
-    if (ok && ferror(in))
-        ok = clb_fail_sys(err, CLB_FAILED, "standard input");
+    if (ok && !feof(in)) /* getline also ends when there is no memory */
+        ok = clb_fail_sys(err, CLB_BAD_INPUT, "<stdin>: cannot be read");
     free(line);
     clb_text_free(&out);
     clb_text_free(&r.text);

@@ -166,7 +166,8 @@ static void read_member(struct clb_json *j, struct clb_str key, struct run_job *
     else if (clb_str_is(key, "stop"))
         read_stops(j, &job->stops);
     else
-        clb_json_fail(j, "not a field that is known here");
+        clb_json_fail(j, "is not known; known are prompt, max_new_tokens, seed, temperature, top_k, "
+                         "top_p, min_p, repetition_penalty and stop");
 }
 
 /* {"prompt": "...", ...} or "...". */

@@ -6,7 +6,7 @@
 #include "cmd/colibri-run/run.h"
 #include "lib/base/mem.h"
 
-enum { CHUNK = 1 << 16 };
+enum { CHUNK = 1 << 16, MOST_RECORD = 1 << 30 }; /* bytes */
 
 void run_source_open(struct run_source *s, const struct run_options *o)
 {
@@ -53,6 +53,10 @@ static enum run_got read_more(struct run_source *s, bool wait, struct clb_err *e
         return RUN_NOTHING_YET;
     if (n < 0) {
         clb_fail_sys(err, CLB_BAD_INPUT, "<stdin>: cannot be read");
+        return RUN_READ_FAILED;
+    }
+    if (s->buffer.n + (size_t)n > MOST_RECORD) { /* /dev/zero, say: before all memory is gone */
+        clb_fail(err, CLB_BAD_INPUT, "<stdin>: a prompt is longer than 1 GiB");
         return RUN_READ_FAILED;
     }
     s->ended = n == 0;

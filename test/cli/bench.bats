@@ -84,7 +84,11 @@ setup() {
     : >empty
     run_err 3 colibri-bench --tokens empty "$demo"
     run_err 3 colibri-bench --tokens nowhere "$demo"
-    has "$message" "nowhere: cannot open"
+    has "$message" "nowhere: cannot be opened"
+    for option in --tokens --perplexity; do
+        run_err 4 timeout 20 bash -c 'ulimit -v 300000; colibri-bench -t 1 $1 /dev/zero "$2"' - $option "$demo"
+        has "$message" "out of memory"
+    done
 }
 
 @test "bench: --seed changes the random tokens, and nothing else does" {

@@ -284,6 +284,13 @@ EOF
     run_err 2 colibri-inspect --encode --skip-special demo.bin
 }
 
+@test "inspect: --encode, --decode: a line that memory does not hold is an error" {
+    for option in --encode --decode; do
+        run_err 4 timeout 20 bash -c 'ulimit -v 300000; colibri-inspect $1 demo.bin </dev/zero' - $option
+        has "$message" "<stdin>: cannot be read: Cannot allocate memory"
+    done
+}
+
 @test "inspect: letters are short for the long options" {
     pairs=(s summary e experts T tensors c verify p plan)
     for ((i = 0; i < ${#pairs[@]}; i += 2)); do

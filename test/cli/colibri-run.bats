@@ -241,6 +241,13 @@ END
     [[ $(wc -l <out2) == 1 ]]
 }
 
+@test "prompts: input without end is no reason to take all memory, or to hang" {
+    for mode in --lines --null --ids -q; do
+        run_err 4 timeout 20 bash -c 'ulimit -v 300000; tr "\0" a </dev/zero | colibri-run -t 1 $1 "$2"' - $mode "$M"
+        has "$message" "out of memory"
+    done
+}
+
 @test "special tokens are text unless --parse-special" {
     colibri-run -n 0 --json -p '</s>' "$M" 2>text
     colibri-run -n 0 --json --parse-special -p '</s>' "$M" 2>special
