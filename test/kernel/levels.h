@@ -138,7 +138,7 @@ static inline void start(int argc, char **argv)
         add_level(only, "avxvnni, emulated", CLB_ISA_AVXVNNI, clb_emulated_fill_avxvnni);
         add_level(only, "avx512, emulated", CLB_ISA_AVX512, clb_emulated_fill_avx512);
     } else {
-        printf("# no emulated levels: SIMDe is not installed\n");
+        printf("# no emulated levels in this build (they need SIMDe and no sanitizer)\n");
     }
 }
 
