@@ -95,6 +95,11 @@ static bool measure_all(struct bench_run *run, struct bench_models *m,
         bench_unload(m);
         ok = bench_load(&m->model, info, a->model, a->threads.value[t], &a->o, err);
         bench_watch(m);
+        uint64_t need = (uint64_t)a->o.prefill + a->o.decode;
+        if (ok && need > info->max_positions)
+            ok = clb_fail(err, CLB_USAGE,
+                          "%llu tokens (--prefill + --decode): the model has at most %u positions",
+                          (unsigned long long)need, info->max_positions);
         if (ok && !tokens.id)
             ok = get_tokens(&tokens, a, info->vocab_size, err);
         for (uint32_t b = 0; ok && b < a->batch.n; b++)

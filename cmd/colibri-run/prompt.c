@@ -160,14 +160,14 @@ static void read_member(struct clb_json *j, struct clb_str key, struct run_job *
     else if (clb_str_is(key, "min_p"))
         s->min_p = read_float(j, 0, 1);
     else if (clb_str_is(key, "repetition_penalty"))
-        s->repetition_penalty = read_float(j, 0, 100);
+        s->repetition_penalty = read_float(j, 0.01, 100);
     else if (clb_str_is(key, "top_k"))
         s->top_k = (uint32_t)clb_json_u64(j, INT32_MAX);
     else if (clb_str_is(key, "stop"))
         read_stops(j, &job->stops);
     else
-        clb_json_fail(j, "is not known; known are prompt, max_new_tokens, seed, temperature, top_k, "
-                         "top_p, min_p, repetition_penalty and stop");
+        clb_json_fail(j, "is not known; known are prompt, max_new_tokens, seed, temperature, "
+                         "top_k, top_p, min_p, repetition_penalty and stop");
 }
 
 /* {"prompt": "...", ...} or "...". */

@@ -109,6 +109,8 @@ setup() {
     run_err 2 colibri-bench "${quick[@]}" --ctx 22 "$demo"
     has "$message" "--ctx 22 is too short for 23 tokens"
     run_err 2 colibri-bench --ctx 5000 "$demo" # the model has 1024 positions
+    run_err 2 colibri-bench --prefill 1000000 --decode 1000000 --batch 1024 "$demo" # before ids for all of them
+    has "$message" "2000000 tokens" "at most 1024 positions"
 }
 
 @test "bench: --memory, --backend and -v" {

@@ -173,18 +173,20 @@ not json
 {"prompt":"x","stop":[""]}
 {"prompt":"x","prompt":"y"}
 {"prompt":1}
+{"prompt":"x","repetition_penalty":0}
 END
     run -1 --separate-stderr colibri-run --jsonl -n 1 "$M" <prompts
-    [[ ${#lines[@]} == 8 && ${#stderr_lines[@]} == 8 ]]
+    [[ ${#lines[@]} == 9 && ${#stderr_lines[@]} == 9 ]]
     for l in "${lines[@]}"; do jq -e .error <<<"$l" >/dev/null; done
     has "${stderr_lines[0]}" "line 1: json: byte 0"
-    has "${stderr_lines[1]}" "line 2: " "'wat'"
+    has "${stderr_lines[1]}" "line 2: " "'wat': is not known; known are prompt, "
     has "${stderr_lines[2]}" "line 3: 'prompt' is missing"
     has "${stderr_lines[3]}" "line 4: " "'temperature': -1 is not between 0 and 100"
     has "${stderr_lines[4]}" "line 5: " "'seed'"
     has "${stderr_lines[5]}" "line 6: " "'stop" "empty"
     has "${stderr_lines[6]}" "line 7: " "duplicate key"
     has "${stderr_lines[7]}" "line 8: " "a string was expected"
+    has "${stderr_lines[8]}" "line 9: " "'repetition_penalty': 0 is not between 0.01 and 100"
 }
 
 # -- stop, sampling ------------------------------------------------------------------------------
