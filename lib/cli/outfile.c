@@ -152,6 +152,8 @@ bool clb_outfile_open(struct clb_outfile *o, const char *path, bool force, uint6
         o->fd = open(path, O_WRONLY | O_CLOEXEC);
         return o->fd >= 0 || clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", path);
     }
+    if (!there && errno == ENAMETOOLONG) /* the temporary has a shorter name and would be made */
+        return clb_fail_sys(err, CLB_FAILED, "%s: cannot be created", path);
     if (!force && lstat(path, &st) == 0)
         return clb_fail(err, CLB_USAGE, "%s: exists; use -f to replace it", path);
     char *folder = folder_of(path);

@@ -217,6 +217,7 @@ static void test_refuses(void)
 {
     struct clb_outfile o;
     struct clb_err err;
+    char text[400];
 
     CHECK(!clb_outfile_open(&o, dir, true, 0, &err));
     CHECK_HAS(err.text, ": is a folder");
@@ -224,6 +225,10 @@ static void test_refuses(void)
     CHECK(!clb_outfile_open(&o, "/nowhere/at/all", false, 0, &err));
     CHECK_EQ(err.code, CLB_FAILED);
     CHECK_HAS(err.text, "/nowhere/at/all: cannot be created: No such file");
+    snprintf(text, sizeof text, "%s/%0*d", dir, 300, 0);
+    CHECK(!clb_outfile_open(&o, text, true, 0, &err));
+    CHECK_EQ(err.code, CLB_FAILED);
+    CHECK_HAS(err.text, ": cannot be created: File name too long");
     CHECK(!clb_outfile_open(&o, path, false, UINT64_C(1) << 62, &err));
     CHECK_EQ(err.code, CLB_NO_SPACE);
     CHECK_HAS(err.text, "needs 4.6 EB (4611686018427387904 bytes)");
