@@ -451,10 +451,11 @@ END
     run_err 4 bash -c 'for i in 1 2 3; do echo "$1"; done | colibri-run --lines "$2" >/dev/full' - "$ask" "$M"
     run_err 1 bash -c 'colibri-run -p "$1" "$2" >&-' - "$ask" "$M"
     has "$message" "cannot write to standard output: Bad file descriptor"
-    run -0 --separate-stderr bash -c 'colibri-run -p "$1" "$2" | head -c 1; [[ ${PIPESTATUS[0]} == 141 ]]' - "$ask" "$M"
+    # slow and long, so that the reader is gone before the answer ends
+    run -0 --separate-stderr bash -c 'colibri-run --cpu scalar -t 1 -n 900 -p "$1" "$2" | head -c 1; [[ ${PIPESTATUS[0]} == 141 ]]' - "$ask" "$M"
     [[ $output == " " && -z $stderr ]]
     # ignored SIGPIPE, as some parents leave it
-    run -0 --separate-stderr bash -c 'env --ignore-signal=PIPE colibri-run -p "$1" "$2" | head -c 1; [[ ${PIPESTATUS[0]} == 141 ]]' - "$ask" "$M"
+    run -0 --separate-stderr bash -c 'env --ignore-signal=PIPE colibri-run --cpu scalar -t 1 -n 900 -p "$1" "$2" | head -c 1; [[ ${PIPESTATUS[0]} == 141 ]]' - "$ask" "$M"
     [[ -z $stderr ]]
 }
 
