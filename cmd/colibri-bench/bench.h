@@ -24,7 +24,7 @@ struct bench_options {
     uint32_t repeats;
     uint32_t context; /* 0: as long as needed */
     uint32_t experts_per_token;
-    uint32_t max_tokens; /* of a document */
+    uint32_t max_tokens; /* of a document; 0: 512, or what the model has positions for */
     uint64_t seed;
     int32_t kv_dtype;
     bool ids; /* documents are token ids */

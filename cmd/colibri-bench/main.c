@@ -28,10 +28,49 @@ static int32_t kv_dtype_of(const char *name)
                                   : COLIBRI_KV_INT8;
 }
 
+/* What nobody gives: the default takes its place. */
+static const struct bench_options nothing_given = { .prefill = UINT32_MAX, .decode = UINT32_MAX };
+
+static bool check_perplexity(const struct args *a, struct clb_err *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } speed_only[] = {
+        { "--svg", a->svg != NULL },
+        { "--csv", a->csv },
+        { "--tokens", a->tokens != NULL },
+        { "--prefill", a->o.prefill != nothing_given.prefill },
+        { "--decode", a->o.decode != nothing_given.decode },
+        { "-b", a->batch.n > 0 },
+        { "-r", a->o.repeats > 0 },
+        { "--ctx", a->o.context > 0 },
+        { "more than one number of -t", a->threads.n > 1 },
+    };
+
+    for (size_t i = 0; i < sizeof speed_only / sizeof *speed_only; i++)
+        if (speed_only[i].given)
+            return clb_fail(err, CLB_USAGE, "%s does not go with --perplexity", speed_only[i].name);
+    return true;
+}
+
+static void set_defaults(struct args *a)
+{
+    if (a->o.prefill == nothing_given.prefill)
+        a->o.prefill = 512;
+    if (a->o.decode == nothing_given.decode)
+        a->o.decode = 128;
+    if (!a->o.repeats)
+        a->o.repeats = 3;
+    if (!a->batch.n)
+        a->batch = (struct clb_opt_uints){ { 1 }, 1 };
+    if (!a->threads.n)
+        a->threads = (struct clb_opt_uints){ { 0 }, 1 };
+}
+
 /* What the option table cannot say. */
 static bool check_args(struct args *a, int argc, char **argv, int first, struct clb_err *err)
 {
-    uint64_t need = (uint64_t)a->o.prefill + a->o.decode;
     bool is_stdin = a->tokens && !strcmp(a->tokens, "-");
 
     if (argc - first != 1)
@@ -43,8 +82,12 @@ static bool check_args(struct args *a, int argc, char **argv, int first, struct 
         return clb_fail(err, CLB_USAGE, "--compare needs documents: --perplexity FILE");
     if (a->o.ids && !a->perplexity)
         return clb_fail(err, CLB_USAGE, "--ids belongs to --perplexity");
-    if (a->perplexity && (a->svg || a->csv || a->tokens))
-        return clb_fail(err, CLB_USAGE, "--svg, --csv and --tokens do not go with --perplexity");
+    if (a->o.max_tokens && !a->perplexity)
+        return clb_fail(err, CLB_USAGE, "--max-tokens belongs to --perplexity");
+    if (a->perplexity && !check_perplexity(a, err))
+        return false;
+    set_defaults(a);
+    uint64_t need = (uint64_t)a->o.prefill + a->o.decode;
     if (a->perplexity)
         return true;
     if (a->svg && clb_same_file(a->svg, a->model))
@@ -269,9 +312,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
 int main(int argc, char **argv)
 {
     struct args a = {
-        .o = { .prefill = 512, .decode = 128, .repeats = 3, .max_tokens = 512 },
-        .batch = { { 1 }, 1 },
-        .threads = { { 0 }, 1 },
+        .o = nothing_given,
     };
     struct clb_err err = { 0 };
     int first, status;

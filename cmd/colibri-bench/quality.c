@@ -13,7 +13,7 @@
 
 /* Positions per pass. A pass needs [STRETCH][vocab] logits, so this bounds memory; the result does
  * not depend on it. */
-enum { STRETCH = 64 };
+enum { STRETCH = 64, USUAL_LENGTH = 512 };
 
 struct reader { /* one model reading the documents */
     struct colibri_batch *batch;
@@ -24,6 +24,7 @@ struct scorer {
     struct bench_quality *q;
     struct bench_tokens ids; /* of this document */
     uint32_t n_vocab;
+    uint32_t longest; /* tokens of a document that are read */
     float *kept;      /* [STRETCH][vocab] rows of the other model; NULL without one */
     double *kept_lse; /* [STRETCH] */
 };
@@ -91,7 +92,7 @@ static bool reader_open(struct reader *r, const struct colibri_model *model,
     const struct colibri_batch_options bo = {
         .size = sizeof bo,
         .max_sessions = 1,
-        .context = o->max_tokens,
+        .context = s->longest,
         .prefill_chunk = STRETCH,
         .kv_dtype = o->kv_dtype,
         .experts_per_token = o->experts_per_token,
@@ -163,14 +164,28 @@ static bool read_document(struct scorer *s, struct reader *model, struct reader 
     return true;
 }
 
-static bool check_pair(const struct colibri_model *model, const struct colibri_model *other,
-                       uint32_t *n_vocab, const struct bench_options *o, struct clb_err *err)
+/* What was asked for, else as much of the usual length as both models have positions for. */
+static uint32_t longest(const struct bench_options *o, const struct colibri_model_info *a,
+                        const struct colibri_model_info *b)
+{
+    uint32_t n = USUAL_LENGTH;
+
+    if (o->max_tokens)
+        return o->max_tokens;
+    n = a->max_positions < n ? a->max_positions : n;
+    return b->max_positions && b->max_positions < n ? b->max_positions : n;
+}
+
+static bool check_pair(struct scorer *s, const struct colibri_model *model,
+                       const struct colibri_model *other, const struct bench_options *o,
+                       struct clb_err *err)
 {
     struct colibri_model_info a = { .size = sizeof a }, b = { .size = sizeof b };
 
     if (colibri_model_info(model, &a) || (other && colibri_model_info(other, &b)))
         return bench_api_fail(err);
-    *n_vocab = a.vocab_size;
+    s->n_vocab = a.vocab_size;
+    s->longest = longest(o, &a, &b);
     if (!a.has_tokenizer && !o->ids)
         return clb_fail(err, CLB_BAD_INPUT,
                         "the model has no tokenizer: give documents as token ids, with --ids");
@@ -190,7 +205,7 @@ struct pair { /* everything that is open while documents are read */
 
 static bool pair_open(struct pair *p, struct clb_err *err)
 {
-    if (!check_pair(p->model, p->other, &p->s.n_vocab, p->o, err))
+    if (!check_pair(&p->s, p->model, p->other, p->o, err))
         return false;
     if (p->other) {
         p->s.kept = clb_new((size_t)STRETCH * p->s.n_vocab, sizeof *p->s.kept, err);
@@ -219,8 +234,8 @@ static bool read_line(struct pair *p, struct clb_str line, struct clb_err *err)
 
     if (ok && p->other && !p->o->ids)
         ok = check_same_ids(ids, p->other, line, err);
-    if (ok && ids->n > p->o->max_tokens)
-        ids->n = p->o->max_tokens;
+    if (ok && ids->n > p->s.longest)
+        ids->n = p->s.longest;
     if (ok && ids->n >= 2) /* one token predicts nothing */
         ok = read_document(&p->s, &p->read_model, &p->read_other, err);
     clb_free(ids->id);

@@ -133,6 +133,14 @@ setup() {
 
 @test "bench: --max-tokens cuts documents" {
     colibri-bench --perplexity text --max-tokens 100 --json "$demo" | jq -e '.tokens == 3 * 99'
+    # the default is what a model has positions for
+    cp -r "$DEMO_SRC" small
+    jq '.max_position_embeddings = 60' "$DEMO_SRC/config.json" >small/config.json
+    colibri-convert -q --dtype int8 small -o small.bin
+    colibri-bench --perplexity text --json small.bin | jq -e '.tokens == 3 * 59'
+    colibri-bench --perplexity text --compare small.bin --json "$demo" | jq -e '.tokens == 3 * 59 and .kl == 0'
+    run_err 2 colibri-bench --perplexity text --max-tokens 61 small.bin
+    has "$message" 60
 }
 
 @test "bench: --ids reads documents as token ids" {
@@ -163,7 +171,16 @@ setup() {
     run_err 2 colibri-bench --compare "$demo" "$demo"
     has "$message" --perplexity
     run_err 2 colibri-bench --ids "$demo"
-    run_err 2 colibri-bench --perplexity text --svg x.svg "$demo"
+    local option
+    for option in "--svg x.svg" --csv "--tokens text" "--prefill 512" "--decode 0" "-b 1" "-r 3" "--ctx 100"; do
+        # shellcheck disable=SC2086
+        run_err 2 colibri-bench --perplexity text $option "$demo"
+        has "$message" "${option%% *} does not go with --perplexity"
+    done
+    run_err 2 colibri-bench --perplexity text -t 1,2 "$demo"
+    has "$message" "more than one number of -t"
+    run_err 2 colibri-bench --max-tokens 20 "$demo"
+    has "$message" "--max-tokens belongs to --perplexity"
     run_err 2 colibri-bench --prefill 0 --decode 0 "$demo"
     run_err 2 colibri-bench --batch 0 "$demo"
     run_err 2 colibri-bench --kv-dtype f64 "$demo"
