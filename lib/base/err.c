@@ -82,7 +82,7 @@ bool clb_fail_in(struct clb_err *err, const char *fmt, ...)
 bool clb_err_place(struct clb_err *err, const char *file, const char *field, uint64_t offset)
 {
     if (file)
-        snprintf(err->file, sizeof err->file, "%s", file);
+        keep_ends(err->file, sizeof err->file, file);
     if (field)
         snprintf(err->field, sizeof err->field, "%s", field);
     if (offset != CLB_NO_OFFSET) {

@@ -29,7 +29,8 @@ struct clb_err {
     enum clb_code code;
     int sys;           /* errno at the moment of failure, else 0 */
     const char *site;  /* "file.c:123" of the clb_fail() call; shown at -vv */
-    char file[256];    /* the file at fault, "" when there is none */
+    char file[256];    /* the file at fault, "" when there is none; a long path loses
+                          its middle */
     char field[128];   /* the tensor, key or field at fault, "" when there is none */
     uint64_t offset;   /* byte offset in `file`; valid only when has_offset */
     bool has_offset;

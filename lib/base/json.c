@@ -78,6 +78,10 @@ void clb_json_open(struct clb_json *j, const char *text, size_t n, const char *f
     }
     s->value_due = true;
     s->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!s->c_locale) {
+        clb_fail_sys(&j->fault, CLB_FAILED, "%s: the C locale cannot be loaded", file);
+        return;
+    }
     if (getrandom(s->seed, sizeof s->seed, GRND_NONBLOCK) != (ssize_t)sizeof s->seed) {
         s->seed[0] = (uint64_t)(uintptr_t)s;
         s->seed[1] = (uint64_t)(clb_now() * 1e9);

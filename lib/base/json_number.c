@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "lib/base/fpstate.h"
 #include "lib/base/json_impl.h"
 #include "lib/base/mem.h"
 
@@ -147,7 +148,9 @@ double clb_json_f64(struct clb_json *j)
         return 0;
     memcpy(s, j->text + j->value_at, n);
     s[n] = '\0';
+    struct clb_fp caller = clb_fp_enter(); /* strtod rounds as the thread does */
     double v = strtod_l(s, NULL, j->state->c_locale);
+    clb_fp_leave(caller);
     if (s != small)
         clb_free(s);
     if (!isfinite(v)) {

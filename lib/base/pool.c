@@ -5,7 +5,6 @@
 #include "lib/base/pool.h"
 
 #include <errno.h>
-#include <fenv.h>
 #include <linux/futex.h>
 #include <limits.h>
 #include <pthread.h>
@@ -14,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lib/base/fpstate.h"
 #include "lib/base/mem.h"
 
 enum { SPINS = 2000 };
@@ -38,48 +38,6 @@ struct clb_pool {
         unsigned thread;
     } * worker; /* owned; n_thread - 1 */
 };
-
-/* -- floating point -------------------------------------------------------------------------- */
-
-#if defined(__x86_64__)
-typedef unsigned fp_state;
-static fp_state fp_enter(void)
-{
-    fp_state old = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(0x1f80); /* nearest, exceptions masked, no FTZ, no DAZ */
-    return old;
-}
-static void fp_leave(fp_state old)
-{
-    __builtin_ia32_ldmxcsr(old);
-}
-#elif defined(__aarch64__)
-typedef uint64_t fp_state;
-static fp_state fp_enter(void)
-{
-    fp_state old;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(old));
-    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
-    return old;
-}
-static void fp_leave(fp_state old)
-{
-    __asm__ volatile("msr fpcr, %0" : : "r"(old));
-}
-#else
-typedef fenv_t fp_state;
-static fp_state fp_enter(void)
-{
-    fenv_t old;
-    fegetenv(&old);
-    fesetenv(FE_DFL_ENV);
-    return old;
-}
-static void fp_leave(fp_state old)
-{
-    fesetenv(&old);
-}
-#endif
 
 /* -- waiting --------------------------------------------------------------------------------- */
 
@@ -120,7 +78,7 @@ static void *work(void *arg)
     struct clb_pool *p = w->pool;
     unsigned seen = 0;
 
-    fp_enter();
+    clb_fp_enter();
     for (;;) {
         while (atomic_load(&p->run.word) == seen)
             wait_change(&p->run, seen, p->spins);
@@ -219,7 +177,7 @@ unsigned clb_pool_threads(const struct clb_pool *p)
 
 void clb_pool_run(struct clb_pool *p, clb_pool_fn *fn, void *arg)
 {
-    fp_state caller = fp_enter();
+    struct clb_fp caller = clb_fp_enter();
 
     if (p->n_thread > 1) {
         p->fn = fn;
@@ -231,17 +189,17 @@ void clb_pool_run(struct clb_pool *p, clb_pool_fn *fn, void *arg)
     fn(arg, 0, p->n_thread);
     for (unsigned left; (left = atomic_load(&p->busy.word)) != 0;)
         wait_change(&p->busy, left, p->spins);
-    fp_leave(caller);
+    clb_fp_leave(caller);
 }
 
 void clb_pool_run_alone(struct clb_pool *p, clb_pool_fn *fn, void *arg)
 {
-    fp_state caller = fp_enter();
+    struct clb_fp caller = clb_fp_enter();
 
     p->alone = true;
     fn(arg, 0, 1);
     p->alone = false;
-    fp_leave(caller);
+    clb_fp_leave(caller);
 }
 
 void clb_pool_barrier(struct clb_pool *p)

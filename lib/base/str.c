@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/base/fpstate.h"
 #include "lib/base/mem.h"
 
 size_t clb_utf8_len(const char *s, size_t n)
@@ -123,12 +124,19 @@ void clb_text_f32(struct clb_text *t, float v)
         return;
     }
     /* The decimal point must not depend on the locale of the program around us. */
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(c);
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!c) {
+        t->failed = true;
+        return;
+    }
+    locale_t before = uselocale(c);
+    struct clb_fp caller = clb_fp_enter();
     for (int digits = 1; digits <= 9; digits++) {
         snprintf(s, sizeof s, "%.*g", digits, (double)v);
         if (strtof(s, NULL) == v)
             break;
     }
+    clb_fp_leave(caller);
     uselocale(before);
     freelocale(c);
     clb_text_puts(t, s);

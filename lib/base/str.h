@@ -51,7 +51,7 @@ void clb_text_printf(struct clb_text *t, const char *fmt, ...)
 /* Appends s as a JSON string with quotes; invalid UTF-8 becomes U+FFFD. */
 void clb_text_json(struct clb_text *t, const char *s, size_t n);
 /* Shortest decimal that reads back to the same float (always with a '.', an exponent, or both:
- * "1.0"). v is finite (else "null" is appended). Does not depend on the locale. */
+ * "1.0"). v is finite (else "null" is appended). Depends on neither the locale nor the rounding mode. */
 void clb_text_f32(struct clb_text *t, float v);
 void clb_text_clear(struct clb_text *t); /* keeps the memory */
 void clb_text_free(struct clb_text *t);

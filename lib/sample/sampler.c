@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "lib/base/fmath.h"
+#include "lib/base/fpstate.h"
 #include "lib/base/half.h"
 #include "lib/base/mem.h"
 #include "lib/sample/rng.h"
@@ -84,7 +85,7 @@ int32_t clb_argmax(const float *logits, uint32_t n)
     return best;
 }
 
-float clb_logprob(const float *logits, uint32_t n, uint32_t id)
+static __attribute__((noinline)) float logprob(const float *logits, uint32_t n, uint32_t id)
 {
     int32_t best = clb_argmax(logits, n);
     double sum = 0;
@@ -103,6 +104,15 @@ float clb_logprob(const float *logits, uint32_t n, uint32_t id)
     if (logits[id] != logits[id])
         return -INFINITY;
     return (float)((double)logits[id] - (double)max - clb_log(sum));
+}
+
+float clb_logprob(const float *logits, uint32_t n, uint32_t id)
+{
+    struct clb_fp caller = clb_fp_enter();
+    float p = logprob(logits, n, id);
+
+    clb_fp_leave(caller);
+    return p;
 }
 
 /* -- filters ----------------------------------------------------------------------------------- */
@@ -255,7 +265,9 @@ static uint64_t multiply_high(uint64_t a, uint64_t b)
     return a1 * b1 + (middle >> 32) + (low >> 32);
 }
 
-int32_t clb_sample(struct clb_sampler *s, const struct clb_sampling *o, const struct clb_draw *d)
+static __attribute__((noinline)) int32_t choose(struct clb_sampler *s,
+                                                const struct clb_sampling *o,
+                                                const struct clb_draw *d)
 {
     bool penalty = o->repetition_penalty > 0 && o->repetition_penalty != 1 && d->n_recent > 0;
 
@@ -288,4 +300,13 @@ int32_t clb_sample(struct clb_sampler *s, const struct clb_sampling *o, const st
         u -= w;
     }
     return -1; /* not reached: u < total */
+}
+
+int32_t clb_sample(struct clb_sampler *s, const struct clb_sampling *o, const struct clb_draw *d)
+{
+    struct clb_fp caller = clb_fp_enter();
+    int32_t id = choose(s, o, d);
+
+    clb_fp_leave(caller);
+    return id;
 }

@@ -75,16 +75,19 @@ static bool check_code(const uint32_t *code, uint32_t n, uint32_t n_set)
     return op == CLB_P_END;
 }
 
+static bool check_words(const uint32_t *program, uint32_t n)
+{
+    return n >= 3 && n <= CLB_PROGRAM_MOST && program[0] <= n && program[1] <= n &&
+           program[0] + program[1] + 2 <= n && check_sets(program, n) &&
+           check_code(program + 2 + program[1], program[0], program[1]);
+}
+
 bool clb_program_check(const struct clb_tokenizer *t, struct clb_span words, struct clb_err *err)
 {
     uint64_t all = t->head->section[CLB_PROGRAMS].size / 4;
-    const uint32_t *program = t->programs + words.at;
-    bool ok = words.at <= all && words.n <= all - words.at && words.n >= 3 &&
-              words.n <= CLB_PROGRAM_MOST && program[0] <= words.n && program[1] <= words.n &&
-              program[0] + program[1] + 2 <= words.n && check_sets(program, words.n) &&
-              check_code(program + 2 + program[1], program[0], program[1]);
+    bool inside = words.at <= all && words.n <= all - words.at;
 
-    return ok ||
+    return (inside && check_words(t->programs + words.at, words.n)) ||
            clb_fail(err, CLB_BAD_INPUT, "the pattern of %u words at %u of PROGRAMS is not sound",
                     words.n, words.at);
 }

@@ -64,6 +64,10 @@ static void test_long(void)
     CHECK(!strncmp(err.text, "/start/", 7));
     CHECK_HAS(err.text, "...");
     CHECK_HAS(err.text, "x/last: cannot be opened: No such file or directory");
+    clb_err_place(&err, path, NULL, CLB_NO_OFFSET);
+    CHECK_EQ(strlen(err.file), sizeof err.file - 1);
+    CHECK(!strncmp(err.file, "/start/", 7));
+    CHECK_HAS(err.file, "x/last");
     clb_fail(&err, CLB_BAD_INPUT, "too many rows");
     clb_fail_in(&err, "%s", path);
     CHECK(!strncmp(err.text, "/start/", 7));

@@ -1,3 +1,5 @@
+#include <dlfcn.h>
+#include <errno.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -5,6 +7,23 @@
 #include "lib/base/json.h"
 #include "lib/base/mem.h"
 #include "test/check.h"
+#include "test/unit/odd_fp.h"
+
+/* Stands before the one of the C library, so that it can find no memory. */
+static bool no_locale;
+
+locale_t newlocale(int mask, const char *name, locale_t base)
+{
+    static locale_t (*real)(int, const char *, locale_t);
+
+    if (no_locale) {
+        errno = ENOMEM;
+        return (locale_t)0;
+    }
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "newlocale");
+    return real(mask, name, base);
+}
 
 /* Reads the whole text as one value; the message, or "" when it is fine. */
 static const char *verdict(const char *text, size_t n)
@@ -326,6 +345,44 @@ static void test_prefixes(void)
     CHECK_STR(says(text), "");
 }
 
+static double read_f64(const char *text)
+{
+    struct clb_json j;
+    struct clb_err err;
+
+    clb_json_open(&j, text, strlen(text), "f");
+    double v = clb_json_f64(&j);
+    return clb_json_close(&j, &err) ? v : NAN;
+}
+
+/* Whatever the thread of the caller rounds like. */
+static void test_rounding(void)
+{
+    static const char *const number[] = { "0.1", "-0.1", "1e-310", "16777217.3", "1e23" };
+
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+        double want = read_f64(number[i]);
+        odd_fp_set();
+        double got = read_f64(number[i]);
+        CHECK(odd_fp_reset());
+        CHECK(!memcmp(&want, &got, sizeof got) && got != 0);
+    }
+}
+
+static void test_no_locale(void)
+{
+    struct clb_json j;
+    struct clb_err err;
+
+    no_locale = true;
+    clb_json_open(&j, "1.5", 3, "f");
+    no_locale = false;
+    CHECK(clb_json_f64(&j) == 0);
+    CHECK(!clb_json_close(&j, &err));
+    CHECK_EQ(err.code, CLB_NO_SPACE);
+    CHECK_HAS(err.text, "f: the C locale cannot be loaded: ");
+}
+
 int main(void)
 {
     TEST(test_accepts);
@@ -337,6 +394,8 @@ int main(void)
     TEST(test_skip_keeps_key);
     TEST(test_depth);
     TEST(test_many_keys);
+    TEST(test_rounding);
+    TEST(test_no_locale);
     TEST(test_misuse);
     TEST(test_prefixes);
     return test_result();

@@ -1,6 +1,5 @@
 #include "lib/base/pool.h"
 
-#include <fenv.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -8,6 +7,7 @@
 
 #include "lib/base/cores.h"
 #include "test/check.h"
+#include "test/unit/odd_fp.h"
 
 struct job {
     struct clb_pool *pool;
@@ -129,21 +129,13 @@ static void test_floating_point(void)
     struct clb_err err;
     struct job j = { 0 };
 
-    fesetround(FE_UPWARD);
-#if defined(__x86_64__)
-    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); /* FTZ and DAZ */
-#endif
+    odd_fp_set();
     CHECK(clb_pool_new(&j.pool, 3, &err)); /* workers inherit the caller's state */
     clb_pool_run(j.pool, fp_look, &j);
     CHECK_EQ(fegetround(), FE_UPWARD); /* restored */
     clb_pool_run_alone(j.pool, fp_look, &j);
     CHECK_EQ(j.hits[0], 3);
-    CHECK_EQ(fegetround(), FE_UPWARD);
-#if defined(__x86_64__)
-    CHECK_EQ(__builtin_ia32_stmxcsr() & 0x8040, 0x8040);
-    __builtin_ia32_ldmxcsr(0x1f80);
-#endif
-    fesetround(FE_TONEAREST);
+    CHECK(odd_fp_reset());
     for (unsigned t = 0; t < 3; t++)
         CHECK_EQ(j.hits[t], 3);
     clb_pool_free(j.pool);

@@ -5,6 +5,7 @@
 #include "lib/sample/rng.h"
 #include "lib/sample/sampler.h"
 #include "test/check.h"
+#include "test/unit/odd_fp.h"
 
 enum { N = 8, MANY = 1000, DRAWS = 20000 };
 
@@ -308,6 +309,30 @@ static void options_out_of_range_are_named(void)
     }
 }
 
+/* Whatever the thread of the caller rounds like. */
+static void floating_point_state_of_the_caller(void)
+{
+    const struct clb_sampling o = { .temperature = 0.7f, .top_p = 0.9f, .seed = 5 };
+    float logits[MANY], p[MANY];
+    int32_t id[MANY];
+
+    for (int i = 0; i < MANY; i++)
+        logits[i] = (float)(clb_rng_at(3, (uint64_t)i) % 1000) * 0.0137f;
+    for (uint32_t i = 0; i < MANY; i++) {
+        id[i] = choose(logits, MANY, &o, i);
+        p[i] = clb_logprob(logits, MANY, i);
+    }
+    bool kept = true, same = true;
+    for (uint32_t i = 0; i < MANY; i++) {
+        odd_fp_set();
+        int32_t again = choose(logits, MANY, &o, i);
+        float q = clb_logprob(logits, MANY, i);
+        kept = odd_fp_reset() && kept;
+        same = same && again == id[i] && !memcmp(&q, &p[i], sizeof q);
+    }
+    CHECK(kept && same);
+}
+
 int main(void)
 {
     TEST(philox_known_answers);
@@ -324,6 +349,7 @@ int main(void)
     TEST(same_seed_and_position_same_token);
     TEST(selection_equals_sorting);
     TEST(logprob_is_log_softmax);
+    TEST(floating_point_state_of_the_caller);
     TEST(options_out_of_range_are_named);
     return test_result();
 }

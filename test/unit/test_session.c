@@ -9,6 +9,7 @@
 #include "lib/session/infer.h"
 #include "test/check.h"
 #include "test/tiny_model.h"
+#include "test/unit/odd_fp.h"
 
 enum { VOCAB = 99, LONGEST = 200, ROW = VOCAB * sizeof(float) };
 
@@ -507,6 +508,30 @@ static void sampling_does_not_depend_on_company(void)
     clb_model_close(m);
 }
 
+static void floating_point_state_of_the_caller(void)
+{
+    const struct clb_sampling how = { .temperature = 1.2f, .top_p = 0.95f, .seed = 5 };
+    int32_t id[2];
+    float p[2];
+
+    for (int odd = 0; odd < 2; odd++) {
+        if (odd)
+            odd_fp_set();
+        struct clb_model *m = plain_model();
+        struct clb_batch *b = open_batch(m, &two);
+        struct clb_session *s;
+        bool ok = clb_session_open(&s, b, &how, &err) && clb_session_feed(s, prompt, 90, &err);
+        finish(b, s);
+        ok = ok && !memcmp(s->logits, expected[89], ROW);
+        ok = ok && clb_session_sample(s, &id[odd], &err) &&
+             clb_session_logprob(s, id[odd], &p[odd], &err);
+        clb_batch_close(b);
+        clb_model_close(m);
+        CHECK(ok && (!odd || odd_fp_reset()));
+    }
+    CHECK(id[0] == id[1] && !memcmp(&p[0], &p[1], sizeof p[0]));
+}
+
 static void plan_is_what_is_held(void)
 {
     struct clb_model *m = plain_model();
@@ -635,6 +660,7 @@ int main(void)
             TEST(experts_per_token_can_change);
             TEST(generation_stops_for_the_right_reason);
             TEST(sampling_does_not_depend_on_company);
+            TEST(floating_point_state_of_the_caller);
             TEST(plan_is_what_is_held);
             TEST(long_rope_is_chosen_by_the_declared_context);
         }

@@ -1,10 +1,29 @@
 #include "lib/base/str.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "test/check.h"
+#include "test/unit/odd_fp.h"
+
+/* Stands before the one of the C library, so that it can find no memory. */
+static bool no_locale;
+
+locale_t newlocale(int mask, const char *name, locale_t base)
+{
+    static locale_t (*real)(int, const char *, locale_t);
+
+    if (no_locale) {
+        errno = ENOMEM;
+        return (locale_t)0;
+    }
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "newlocale");
+    return real(mask, name, base);
+}
 
 static void test_views(void)
 {
@@ -99,6 +118,24 @@ static void test_floats(void)
     clb_text_free(&t);
 }
 
+static void test_floats_any_state(void)
+{
+    struct clb_text t = { 0 };
+
+    odd_fp_set();
+    clb_text_f32(&t, 0.1f);
+    clb_text_puts(&t, " ");
+    clb_text_f32(&t, 1e-40f);
+    CHECK(odd_fp_reset());
+    CHECK_STR(t.p, "0.1 1e-40");
+    no_locale = true;
+    clb_text_f32(&t, 0.1f);
+    no_locale = false;
+    CHECK(t.failed);
+    CHECK_STR(t.p, "0.1 1e-40");
+    clb_text_free(&t);
+}
+
 int main(void)
 {
     TEST(test_views);
@@ -106,5 +143,6 @@ int main(void)
     TEST(test_append);
     TEST(test_json_quoting);
     TEST(test_floats);
+    TEST(test_floats_any_state);
     return test_result();
 }
