@@ -133,21 +133,20 @@ static void print_speed(const char *what, uint64_t rows, double seconds)
 static void pool_row(struct clb_table *t, const char *name, const struct colibri_pool_stats *p)
 {
     char a[CLB_HUMAN];
-    double waste =
-        p->reserved_peak ? (double)(p->reserved_peak - p->peak) / (double)p->reserved_peak : 0;
+    double waste = p->reserved ? 1 - (double)p->used / (double)p->reserved : 0;
 
     clb_table_row(t);
     clb_table_cell(t, "%s", name);
     clb_table_cell(t, "%s", clb_human_bytes(a, p->used));
+    clb_table_cell(t, "%s", clb_human_bytes(a, p->reserved));
     clb_table_cell(t, "%s", clb_human_bytes(a, p->peak));
-    clb_table_cell(t, "%s", clb_human_bytes(a, p->reserved_peak));
     clb_table_cell(t, "%.1f %%", waste > 0 ? waste * 100 : 0);
 }
 
 static bool print_text(const struct run *r, const struct colibri_memory_stats *m)
 {
     const struct run_counts *c = &r->count;
-    struct clb_table *t = clb_table_new("pool|>used|>peak|>held|>fragmentation");
+    struct clb_table *t = clb_table_new("pool|>used|>held|>peak|>fragmentation");
     char a[CLB_HUMAN];
 
     print_speed("prefill", c->prompt_rows, c->prompt_seconds);

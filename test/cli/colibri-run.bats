@@ -382,6 +382,12 @@ END
     jq -e '.prompt_tokens == 7 and .completion_tokens == 4 and .prefill.tokens == 7 and .decode.tokens == 3
         and .plan.total == .plan.weights + .plan.kv_cache + .plan.activations + .plan.host_buffers
         and .pools.weights.used > 1000000 and .peak_resident > 1000000' <<<"$stderr"
+    # what is held at the end keeps to the limit; the expert cache has made room for the batch
+    run -0 --separate-stderr colibri-run --memory 12M --json -n 4 -p "$ask" "$M"
+    jq -e '.pools | map(.reserved) | add <= 12 * 1024 * 1024' <<<"$stderr"
+    held=$(jq -r '.pools.weights | [.used, .reserved, .reserved_peak] | map(. / 1e5 | round / 10 | "\(.) MB") | join("  ")' <<<"$stderr")
+    run -0 --separate-stderr colibri-run --memory 12M --stats -n 4 -p "$ask" "$M"
+    has "$stderr" "weights       $held"
 }
 
 @test "profile: a line for each call and a table of all stages" {
