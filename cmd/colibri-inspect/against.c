@@ -253,6 +253,7 @@ static bool plan(struct clb_conversion **c, const struct clb_reader *r, const ch
                                       .command = PROGRAM,
                                       .source_dtype = true,
                                       .n_ignore = r->n_ignored,
+                                      .ignore_surplus = true,
                                       .clip_gate_softmax = r->arch.router_clip };
 
     *ignore = clb_new(r->n_ignored, sizeof **ignore, err);

@@ -1,6 +1,7 @@
 #include "lib/import/convert.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "lib/base/mem.h"
 #include "lib/import/convert_impl.h"
@@ -60,13 +61,45 @@ static bool list_sources(struct clb_conversion *c, struct clb_err *err)
     return true;
 }
 
+static int by_name(const void *pa, const void *pb)
+{
+    const struct clb_ignore *a = pa, *b = pb;
+
+    return strcmp(a->name, b->name);
+}
+
+/* Sorted, so that the order of the options does not change the file. */
+static bool accept_keys(struct clb_conversion *c, struct clb_err *err)
+{
+    c->ignore = clb_new(c->o.n_ignore, sizeof *c->ignore, err);
+    if (!c->ignore)
+        return false;
+    for (uint32_t i = 0; i < c->o.n_ignore; i++)
+        c->ignore[i].name = c->o.ignore_key[i];
+    qsort(c->ignore, c->o.n_ignore, sizeof *c->ignore, by_name);
+    return true;
+}
+
+/* What was accepted and indeed had to be; each name once. */
 static bool list_ignored(struct clb_conversion *c, struct clb_err *err)
 {
+    static const char *const why[] = {
+        [CLB_KEY_UNKNOWN] = "config.json has no such key",
+        [CLB_KEY_USED] = "is understood and cannot be ignored",
+        [CLB_KEY_IRRELEVANT] = "is known to change nothing; leave the option out",
+    };
+
     c->ignored = clb_new(c->o.n_ignore, sizeof *c->ignored, err);
     if (!c->ignored)
         return false;
-    for (uint32_t i = 0; i < c->o.n_ignore; i++)
-        c->ignored[c->n_ignored++] = c->o.ignore_key[i];
+    for (uint32_t i = 0; i < c->o.n_ignore; i++) {
+        const struct clb_ignore *k = &c->ignore[i];
+
+        if (k->state != CLB_KEY_IGNORED && !c->o.ignore_surplus)
+            return clb_fail(err, CLB_USAGE, "--ignore-key %s: %s", k->name, why[k->state]);
+        if (k->state == CLB_KEY_IGNORED && (i == 0 || strcmp(k->name, k[-1].name)))
+            c->ignored[c->n_ignored++] = k->name;
+    }
     return true;
 }
 
@@ -118,7 +151,7 @@ static bool read_config(struct clb_conversion *c, struct clb_err *err)
 {
     const struct clb_mapfile *m = &c->ckpt.text[CLB_CKPT_CONFIG];
     struct clb_family_options o = {
-        .ignore = c->o.ignore_key,
+        .ignore = c->ignore,
         .n_ignore = c->o.n_ignore,
         .router_clip = c->o.clip_gate_softmax,
     };
@@ -131,10 +164,11 @@ static bool read_config(struct clb_conversion *c, struct clb_err *err)
 
 static bool plan(struct clb_conversion *c, struct clb_err *err)
 {
-    if (!clb_checkpoint_open(&c->ckpt, c->o.source_dir, err) || !read_config(c, err) ||
+    if (!clb_checkpoint_open(&c->ckpt, c->o.source_dir, err) || !accept_keys(c, err) ||
+        !read_config(c, err) || !list_ignored(c, err) ||
         !clb_checkpoint_open_shards(&c->ckpt, &c->notes, err) ||
         !clb_bind(&c->bind, c->family, &c->arch, &c->ckpt, &c->problems, &c->notes, err) ||
-        !read_tokenizer(c, err) || !list_sources(c, err) || !list_ignored(c, err))
+        !read_tokenizer(c, err) || !list_sources(c, err))
         return false;
     choose_dtypes(c);
     clb_nearest_init(&c->nearest, clb_book_int4);
@@ -167,6 +201,7 @@ void clb_convert_free(struct clb_conversion *c)
     clb_text_free(&c->notes);
     clb_problems_free(&c->problems);
     clb_free(c->sources);
+    clb_free(c->ignore);
     clb_free(c->ignored);
     clb_free(c->dense_loss);
     clb_free(c->expert_loss);

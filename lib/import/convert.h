@@ -21,6 +21,7 @@ struct clb_convert_options {
     enum { CLB_SCALE_ROW, CLB_SCALE_EXPERT, CLB_SCALE_TENSOR } scale;
     const char *const *ignore_key; /* [n_ignore] */
     uint32_t n_ignore;
+    bool ignore_surplus;     /* a name that config.json does not need is no error */
     float clip_gate_softmax; /* 0: off */
     uint32_t threads;        /* 0: default */
     const char *command;     /* recorded in the header as `converter` */

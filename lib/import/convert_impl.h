@@ -25,7 +25,8 @@ struct clb_conversion {
     struct clb_problems problems;
     struct clb_source_file *sources; /* [n_sources] owned array, names borrowed from ckpt */
     uint32_t n_sources, n_texts;     /* the texts come first, then the shards */
-    const char **ignored;            /* [n_ignored] owned array: config keys that were accepted */
+    struct clb_ignore *ignore;       /* [o.n_ignore] owned array: what the user accepts, sorted */
+    const char **ignored;            /* [n_ignored] owned array: keys that were accepted, sorted */
     uint32_t n_ignored;
     struct clb_write_plan *plan;
     struct clb_nearest nearest; /* for int4 */

@@ -51,7 +51,7 @@ extern const struct clb_family clb_family_mixtral, clb_family_olmoe, clb_family_
 extern const struct clb_family_tensor clb_family_common[];
 
 struct clb_family_options {
-    const char *const *ignore; /* [n_ignore] keys that the user accepts */
+    struct clb_ignore *ignore; /* [n_ignore] keys that the user accepts; their states are filled */
     uint32_t n_ignore;
     float router_clip;
 };

@@ -7,7 +7,8 @@
 
 const char *const clb_key_state_name[] = { "unknown", "used", "irrelevant", "ignored" };
 
-/* Settings of training, of the Python classes, and of text generation: none changes a logit. */
+/* Settings of training, of the Python classes, and of text generation: at the top level none
+ * changes a logit. */
 static const char *const irrelevant[] = {
     "architectures",
     "attention_dropout",
@@ -329,7 +330,21 @@ static bool is_off(const struct clb_setting *e)
     return inside == 0;
 }
 
-void clb_settings_check_rest(struct clb_settings *s, const char *const *ignore, uint32_t n_ignore,
+/* The state of a key that is named `full`: what is left over may be ignored. */
+static void account(struct clb_setting *e, const char *full, struct clb_ignore *ignore,
+                    uint32_t n_ignore, bool may_be_irrelevant)
+{
+    if (e->state == CLB_KEY_UNKNOWN && (is_off(e) || (may_be_irrelevant && is_irrelevant(e->key))))
+        e->state = CLB_KEY_IRRELEVANT;
+    for (uint32_t k = 0; k < n_ignore; k++)
+        if (!strcmp(full, ignore[k].name)) {
+            if (e->state == CLB_KEY_UNKNOWN)
+                e->state = CLB_KEY_IGNORED;
+            ignore[k].state = e->state;
+        }
+}
+
+void clb_settings_check_rest(struct clb_settings *s, struct clb_ignore *ignore, uint32_t n_ignore,
                              struct clb_problems *problems)
 {
     char text[48], full[256];
@@ -337,14 +352,8 @@ void clb_settings_check_rest(struct clb_settings *s, const char *const *ignore, 
     for (uint32_t i = 0; i < s->n; i++) {
         struct clb_setting *e = &s->setting[i];
 
-        if (e->state == CLB_KEY_USED)
-            continue;
         snprintf(full, sizeof full, "%s%s", s->prefix, e->key);
-        if (is_irrelevant(e->key) || is_off(e))
-            e->state = CLB_KEY_IRRELEVANT;
-        for (uint32_t k = 0; k < n_ignore && e->state == CLB_KEY_UNKNOWN; k++)
-            if (!strcmp(full, ignore[k]))
-                e->state = CLB_KEY_IGNORED;
+        account(e, full, ignore, n_ignore, !s->prefix[0]);
         if (e->state == CLB_KEY_UNKNOWN)
             clb_problem(problems,
                         "byte %zu: '%s' is %s, and what it means is not known; if it changes "

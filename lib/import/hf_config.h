@@ -65,9 +65,15 @@ bool clb_setting_fail(const struct clb_settings *s, const struct clb_setting *e,
 /* "config.json: 'key' is missing" */
 bool clb_setting_missing(const struct clb_settings *s, const char *key, struct clb_err *err);
 
-/* Accounts for the keys that nobody asked for: a problem for each that could matter. `ignore`:
- * names that the user accepts. */
-void clb_settings_check_rest(struct clb_settings *s, const char *const *ignore, uint32_t n_ignore,
+/* A name that the user accepts, with the prefix of its object ("rope_scaling.x"). */
+struct clb_ignore {
+    const char *name;         /* borrowed */
+    enum clb_key_state state; /* what check_rest made of it; UNKNOWN: there is no such key */
+};
+
+/* Accounts for the keys that nobody asked for: a problem for each that could matter and is not
+ * among ignore[n_ignore]. Names that the object has get their state. */
+void clb_settings_check_rest(struct clb_settings *s, struct clb_ignore *ignore, uint32_t n_ignore,
                              struct clb_problems *problems);
 
 #endif

@@ -148,15 +148,28 @@ static const struct {
     { "yarn", yarn },
 };
 
+/* 'type' is the older spelling of 'rope_type'. */
+static bool read_type(struct rope *r, char type[static 32], struct clb_err *err)
+{
+    const struct clb_setting *old = clb_setting_find(r->set, "type");
+    char name[32] = "default";
+
+    if (!clb_setting_text(r->set, "type", name, sizeof name, err))
+        return false;
+    memcpy(type, name, sizeof name);
+    if (!clb_setting_text(r->set, "rope_type", type, sizeof name, err))
+        return false;
+    if (!old || !strcmp(name, type))
+        return true;
+    return clb_setting_fail(r->set, old, err, "is \"%s\", but '%srope_type' is \"%s\"", name,
+                            r->set->prefix, type);
+}
+
 static bool compute(struct rope *r, struct clb_err *err)
 {
-    char type[32] = "default", old[32] = "";
+    char type[32];
 
-    if (!clb_setting_text(r->set, "type", old, sizeof old, err))
-        return false;
-    if (old[0])
-        memcpy(type, old, sizeof old);
-    if (!clb_setting_text(r->set, "rope_type", type, sizeof type, err))
+    if (!read_type(r, type, err))
         return false;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(type, types[i].name))
@@ -166,6 +179,33 @@ static bool compute(struct rope *r, struct clb_err *err)
              "yarn",
              r->set->file, r->set->prefix, type);
     return clb_err_place(err, r->set->file, "rope_type", CLB_NO_OFFSET);
+}
+
+/* How many bytes of a value fit into a message. */
+static int shown(const struct clb_setting *e)
+{
+    return e->raw.n < 32 ? (int)e->raw.n : 32;
+}
+
+/* A number that may stand in the object, outside it, or in both places alike. */
+static bool read_either(struct rope *r, struct clb_settings *config, const char *key, double lo,
+                        double hi, double *out, struct clb_err *err)
+{
+    double in = NAN, outside = NAN;
+
+    if (!clb_setting_f64(config, key, lo, hi, &outside, err) ||
+        !clb_setting_f64(r->set, key, lo, hi, &in, err))
+        return false;
+    if (in < outside || in > outside) {
+        const struct clb_setting *a = clb_setting_find(r->set, key);
+        const struct clb_setting *b = clb_setting_find(config, key);
+
+        return clb_setting_fail(r->set, a, err, "is %.*s, but '%s' outside is %.*s", shown(a),
+                                a->raw.p, key, shown(b), b->raw.p);
+    }
+    if (!isnan(in) || !isnan(outside))
+        *out = isnan(in) ? outside : in;
+    return true;
 }
 
 /* The object with the parameters, whichever of the two spellings is used. */
@@ -203,11 +243,9 @@ bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float
         return clb_err_place(err, from->config->file, "head_dim", CLB_NO_OFFSET);
     }
     if (!open_object(&set, from->config, err) ||
-        !clb_setting_f64(from->config, "rope_theta", 1.5, 1e12, &r.theta, err) ||
-        !clb_setting_f64(&set, "rope_theta", 1.5, 1e12, &r.theta, err) ||
-        !clb_setting_f64(&set, "original_max_position_embeddings", 1, 1e9, &r.original, err) ||
-        !clb_setting_f64(from->config, "original_max_position_embeddings", 1, 1e9, &r.original,
-                         err) ||
+        !read_either(&r, from->config, "rope_theta", 1.5, 1e12, &r.theta, err) ||
+        !read_either(&r, from->config, "original_max_position_embeddings", 1, 1e9, &r.original,
+                     err) ||
         !compute(&r, err))
         goto done;
     clb_settings_check_rest(&set, from->ignore, from->n_ignore, problems);

@@ -10,7 +10,7 @@
 struct clb_rope_source {
     struct clb_settings *config; /* config.json */
     double default_theta;        /* what the reference takes when rope_theta is not given */
-    const char *const *ignore;   /* [n_ignore] keys that the user accepts */
+    struct clb_ignore *ignore;   /* [n_ignore] keys that the user accepts */
     uint32_t n_ignore;
 };
 

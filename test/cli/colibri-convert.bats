@@ -393,6 +393,34 @@ END
     colibri-convert -qf own -o m.bin
 }
 
+@test "--ignore-key: a name that needs none is refused, and none leaves a trace in the file" {
+    mkdir own && cp "$src"/* own
+    sed -i 's/"vocab_size"/"rope_scaling": {"type": "linear", "factor": 2.0, "wobble": 1, "dtype": 2}, "b_wobble": 1, "vocab_size"/' own/config.json
+    local -a accepted=(--ignore-key rope_scaling.wobble --ignore-key b_wobble --ignore-key rope_scaling.dtype)
+    run_err 3 colibri-convert --ignore-key rope_scaling.wobble --ignore-key b_wobble own -o x.bin
+    has "$message" "'rope_scaling.dtype' is 2"
+    colibri-convert -q "${accepted[@]}" own -o m.bin
+    [[ $(field m.bin '.ignored_keys | join("+")') == "b_wobble+rope_scaling.dtype+rope_scaling.wobble" ]]
+    colibri-convert -q --ignore-key b_wobble "${accepted[@]}" own -o same.bin
+    cmp m.bin same.bin
+    run -2 --separate-stderr colibri-convert "${accepted[@]}" --ignore-key typo own -o x.bin
+    has "$stderr" "--ignore-key typo: config.json has no such key"
+    run -2 --separate-stderr colibri-convert "${accepted[@]}" --ignore-key wobble own -o x.bin
+    has "$stderr" "--ignore-key wobble: config.json has no such key"
+    run -2 --separate-stderr colibri-convert "${accepted[@]}" --ignore-key hidden_size own -o x.bin
+    has "$stderr" "--ignore-key hidden_size: is understood and cannot be ignored"
+    run -2 --separate-stderr colibri-convert "${accepted[@]}" --ignore-key rope_scaling own -o x.bin
+    has "$stderr" "--ignore-key rope_scaling: is understood and cannot be ignored"
+    run -2 --separate-stderr colibri-convert "${accepted[@]}" --ignore-key model_type own -o x.bin
+    has "$stderr" "--ignore-key model_type: is understood"
+    run -2 --separate-stderr colibri-convert "${accepted[@]}" --ignore-key use_cache own -o x.bin
+    has "$stderr" "--ignore-key use_cache: is known to change nothing"
+    [[ ! -e x.bin ]]
+    colibri-inspect --against own m.bin
+    sed -i 's/"b_wobble": 1, //' own/config.json # the file's list is no request of the user
+    run -1 colibri-inspect --against own m.bin
+}
+
 @test "--report: a JSON line per tensor and expert" {
     colibri-convert -q "$FAMILIES/mixtral" -o m.bin --report r.jsonl
     [[ $(jq -s 'map(select(.expert != null)) | length' r.jsonl) == 48 ]]

@@ -131,6 +131,12 @@ def config_cases():
     config("config_unknown_rope", ["rope_type", "hyper_rope"], setting(rope_scaling={"type": "hyper_rope", "factor": 2.0}))
     config("config_rope_no_factor", ["'rope_scaling.factor' is missing"], setting(rope_scaling={"rope_type": "linear"}))
     config("config_rope_unknown_key", ["'rope_scaling.wobble'"], setting(rope_scaling={"rope_type": "linear", "factor": 2.0, "wobble": 1}))
+    config("config_rope_dtype", ["'rope_scaling.dtype'"], setting(rope_scaling={"rope_type": "linear", "factor": 2.0, "dtype": 1}))
+    config("config_rope_top_k", ["'rope_scaling.top_k'"], setting(rope_scaling={"rope_type": "linear", "factor": 2.0, "top_k": 1}))
+    config("config_rope_types", ["'rope_scaling.type': is \"linear\", but 'rope_scaling.rope_type' is \"yarn\""],
+           setting(rope_scaling={"type": "linear", "rope_type": "yarn", "factor": 2.0}))
+    config("config_rope_thetas", ["'rope_parameters.rope_theta': is 10000.0, but 'rope_theta' outside is 20000"],
+           setting(rope_theta=20000, rope_parameters={"rope_type": "default", "rope_theta": 1e4}))
     config("config_rope_twice", ["'rope_scaling' and 'rope_parameters'"],
            setting(rope_scaling={"type": "linear", "factor": 2.0}, rope_parameters={"rope_type": "default", "rope_theta": 1e4}))
     config("config_rope_not_object", ["'rope_scaling'", "an object is expected"], setting(rope_scaling=2.0))

@@ -155,6 +155,9 @@ static void refuses_what_it_does_not_know(void)
     CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":3}}", 16, 64));
     CHECK(!read_rope("{\"rope_scaling\":[1]}", 16, 64));
     CHECK(!read_rope("{\"rope_theta\":-1}", 16, 64));
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"dtype\":32}}", 16,
+                     64));
+    CHECK_HAS(err.text, "'rope_scaling.dtype' is 32"); /* irrelevant only at the top level */
     CHECK(!read_rope("{}", 1024, 64));
     CHECK_EQ(err.code, CLB_UNSUPPORTED);
     CHECK(
@@ -163,11 +166,30 @@ static void refuses_what_it_does_not_know(void)
                    16, 64));
 }
 
+static void refuses_contradictions(void)
+{
+    CHECK(read_rope(
+        "{\"rope_scaling\":{\"type\":\"linear\",\"rope_type\":\"linear\",\"factor\":3}}", 16, 64));
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"linear\",\"type\":\"yarn\",\"factor\":3}}",
+                     16, 64));
+    CHECK_HAS(err.text,
+              "'rope_scaling.type': is \"yarn\", but 'rope_scaling.rope_type' is \"linear\"");
+    CHECK(read_rope("{\"rope_theta\":10000,\"rope_parameters\":{\"rope_theta\":1e4}}", 16, 64));
+    CHECK(!read_rope("{\"rope_theta\":10000,\"rope_parameters\":{\"rope_theta\":1e6}}", 16, 64));
+    CHECK_HAS(err.text, "'rope_parameters.rope_theta': is 1e6, but 'rope_theta' outside is 10000");
+    CHECK(!read_rope("{\"rope_theta\":10001,\"rope_scaling\":{\"rope_theta\":1e4}}", 16, 64));
+    CHECK(!read_rope("{\"original_max_position_embeddings\":32,\"rope_scaling\":{\"type\":\"yarn\","
+                     "\"original_max_position_embeddings\":64}}",
+                     16, 64));
+    CHECK_HAS(err.text, "is 64, but 'original_max_position_embeddings' outside is 32");
+}
+
 int main(void)
 {
     TEST(plain_and_linear);
     TEST(yarn);
     TEST(llama3);
     TEST(refuses_what_it_does_not_know);
+    TEST(refuses_contradictions);
     return test_result();
 }
