@@ -7,8 +7,9 @@
 
 enum { MOST = 8 };
 
-/* Whoever reads along may go away, and a limit of the shell may be reached. */
-static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGXFSZ };
+/* Those that end a program by default and can be caught, but for real faults. */
+static const int signals[] = { SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE,
+                               SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ };
 enum { SIGNALS = sizeof signals / sizeof *signals };
 static const char *volatile doomed[MOST]; /* a handler has no other way to reach the paths */
 static struct sigaction before[SIGNALS];

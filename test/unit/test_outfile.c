@@ -137,7 +137,8 @@ static int child_dies_of(int sig, bool ignored)
 
 static void test_signals(void)
 {
-    static const int sigs[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGXFSZ };
+    static const int sigs[] = { SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE,
+                                SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ };
 
     setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
