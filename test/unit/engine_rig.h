@@ -10,7 +10,7 @@
 #include "lib/forward/forward.h"
 #include "lib/model/bind.h"
 
-enum { RIG_SEQS = 8, RIG_CONTEXT = 448 };
+enum { RIG_SEQS = 8, RIG_CONTEXT = 640 };
 
 struct rig {
     struct tiny file; /* built here unless the options bring one */

@@ -6,9 +6,9 @@
 
 #include "kernels/kernels.h"
 
-enum { LENGTH = 200, VOCAB = 99 };
+enum { LENGTH = 200, LONG = 601, VOCAB = 99 };
 
-static int32_t ids[LENGTH];
+static int32_t ids[LONG];
 
 /* Everything that the engine cuts differently: several query heads per KV head, a window, shared
  * and dense parts, more rows than one piece holds. */
@@ -27,10 +27,10 @@ static void arch(struct clb_arch *a)
     a->attn_softcap = 3;
 }
 
-static float *run(const struct rig_options *o, uint32_t chunk)
+static float *run_rows(const struct rig_options *o, uint32_t chunk, uint32_t rows)
 {
     struct rig g;
-    float *out = calloc((size_t)LENGTH * VOCAB, sizeof *out);
+    float *out = calloc((size_t)rows * VOCAB, sizeof *out);
 
     if (!rig_open(&g, o))
         CHECK(!"open");
@@ -38,10 +38,15 @@ static float *run(const struct rig_options *o, uint32_t chunk)
         CHECK(rig_run(&g, &(struct rig_batch){ .n_seq = 1,
                                                .chunk = chunk,
                                                .ids = { ids },
-                                               .length = { LENGTH },
+                                               .length = { rows },
                                                .out = { out } }));
     rig_close(&g);
     return out;
+}
+
+static float *run(const struct rig_options *o, uint32_t chunk)
+{
+    return run_rows(o, chunk, LENGTH);
 }
 
 static bool same(const float *a, const float *b, size_t rows)
@@ -119,6 +124,25 @@ static void int4_weights(void)
 static void mxfp4_weights(void)
 {
     whole_set(CLB_MXFP4, CLB_KV_INT8);
+}
+
+/* A prompt that the usual chunk of a session does not hold. */
+static void long_prompt(void)
+{
+    static const uint32_t chunks[] = { 1, 7, 64, 512 };
+    struct clb_arch a;
+
+    arch(&a);
+    struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 },
+                             .kv = CLB_KV_F16,
+                             .n_thread = 2 };
+    float *want = run_rows(&o, LONG, LONG), *got;
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        if (!same(got = run_rows(&o, chunks[i], LONG), want, LONG))
+            differs("chunk", chunks[i]);
+        free(got);
+    }
+    free(want);
 }
 
 /* Eight sequences of mixed lengths side by side, and each alone. */
@@ -266,13 +290,14 @@ static void small_expert_store(void)
 
 int main(void)
 {
-    rig_tokens(ids, LENGTH, VOCAB, 1);
+    rig_tokens(ids, LONG, VOCAB, 1);
     TEST(f32_weights);
     TEST(fp16_weights);
     TEST(bf16_weights);
     TEST(int8_weights);
     TEST(int4_weights);
     TEST(mxfp4_weights);
+    TEST(long_prompt);
     TEST(batch_or_alone);
     TEST(long_decode);
     TEST(routing_cache);
