@@ -99,14 +99,9 @@ struct bench_models {
 void bench_watch(const struct bench_models *m);
 void bench_unload(struct bench_models *m);
 
-/* The library's last error, as an error of ours. Returns false. */
-bool bench_api_fail(struct clb_err *err);
 bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,
                 uint32_t threads, const struct bench_options *o, struct clb_err *err);
 bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err); /* "-": stdin */
-/* Token ids in decimal, separated by white space, each below n_vocab. */
-bool bench_parse_ids(struct bench_tokens *out, struct clb_str text, uint32_t n_vocab,
-                     struct clb_err *err);
 bool bench_random_ids(struct bench_tokens *out, size_t n, uint64_t seed, uint32_t n_vocab,
                       struct clb_err *err);
 

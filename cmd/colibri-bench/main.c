@@ -7,6 +7,7 @@
 
 #include "cmd/colibri-bench/bench.h"
 #include "lib/base/mem.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/opt.h"
 #include "lib/cli/outfile.h"
 #include "lib/cli/report.h"
@@ -19,14 +20,6 @@ struct args {
     uint32_t seed;
     bool json, csv, force;
 };
-
-static int32_t kv_dtype_of(const char *name)
-{
-    return !name                  ? COLIBRI_KV_DEFAULT
-           : !strcmp(name, "f32") ? COLIBRI_KV_F32
-           : !strcmp(name, "f16") ? COLIBRI_KV_F16
-                                  : COLIBRI_KV_INT8;
-}
 
 /* What nobody gives: the default takes its place. */
 static const struct bench_options nothing_given = { .prefill = UINT32_MAX, .decode = UINT32_MAX };
@@ -117,7 +110,8 @@ static bool get_tokens(struct bench_tokens *out, const struct args *a, uint32_t 
     }
     ok = bench_read_file(&text, a->tokens, err);
     if (ok) {
-        ok = bench_parse_ids(out, (struct clb_str){ text.p, text.n }, n_vocab, err);
+        ok = clb_engine_parse_ids(&out->id, &out->n, (struct clb_str){ text.p, text.n }, n_vocab,
+                                  err);
         if (ok && !out->n)
             ok = clb_fail(err, CLB_BAD_INPUT, "no token ids");
         if (!ok)
@@ -273,7 +267,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
         { CLB_OPT_GROUP, 0, "Model", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_UINT, 0, "ctx", "N", "context in tokens (default: what is needed)",
           &a->o.context, 1, 1e8, false },
-        { CLB_OPT_CHOICE, 0, "kv-dtype", "f32|f16|int8", "type of the KV cache",
+        { CLB_OPT_CHOICE, 0, "kv-dtype", CLB_KV_WORDS, "type of the KV cache",
           &a->kv_dtype, 0, 0, false },
         { CLB_OPT_UINT, 0, "experts-per-token", "K", "instead of the model's own number",
           &a->o.experts_per_token, 1, 65535, false },
@@ -321,7 +315,7 @@ int main(int argc, char **argv)
     status = start(&a, argc, argv, &first);
     if (status >= 0)
         return status;
-    a.o.kv_dtype = kv_dtype_of(a.kv_dtype);
+    a.o.kv_dtype = clb_engine_kv_dtype(a.kv_dtype);
     a.o.quiet = a.common.quiet;
     bool ok = a.perplexity ? quality(&a, &err) : speed(&a, &err);
     if (!ok)

@@ -9,6 +9,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
+#include "lib/cli/engine.h"
 
 /* One batch with its sessions, and room for the numbers of every repeat. */
 struct meter {
@@ -51,7 +52,7 @@ static bool meter_open(struct meter *m, const struct colibri_model *model, struc
 
     m->info.size = sizeof m->info;
     if (colibri_model_info(model, &m->info) || colibri_batch_open(&m->batch, model, &bo))
-        return bench_api_fail(err);
+        return clb_engine_fail(err);
     m->session = clb_new(m->n, sizeof(struct colibri_session *), err);
     m->seconds = clb_new((size_t)2 * (BENCH_STAGES + 1) * o->repeats, sizeof *m->seconds, err);
     m->expert_rows =
@@ -60,7 +61,7 @@ static bool meter_open(struct meter *m, const struct colibri_model *model, struc
         return false;
     for (uint32_t i = 0; i < m->n; i++)
         if (colibri_session_open(&m->session[i], m->batch, NULL))
-            return bench_api_fail(err);
+            return clb_engine_fail(err);
     return true;
 }
 
@@ -74,12 +75,12 @@ static bool advance(struct meter *m, size_t from, size_t n, struct clb_err *err)
             size_t at = (s * stride + from + i) % m->tokens->n;
 
             if (colibri_session_feed(m->session[s], &m->tokens->id[at], 1))
-                return bench_api_fail(err);
+                return clb_engine_fail(err);
         }
     for (uint32_t s = 0; s < m->n; s++)
         while (colibri_session_length(m->session[s]) < from + n)
             if (colibri_batch_step(m->batch, NULL))
-                return bench_api_fail(err);
+                return clb_engine_fail(err);
     return true;
 }
 
@@ -137,7 +138,7 @@ static bool run_phase(struct meter *m, struct bench_phase *out, enum phase phase
     double wall = clb_now() - start;
 
     if (colibri_batch_profile(m->batch, &p, m->expert_rows))
-        return bench_api_fail(err);
+        return clb_engine_fail(err);
     for (uint32_t i = 0; i < COLIBRI_STAGES; i++) {
         seconds_of(m, phase, i)[repeat] = p.seconds[i];
         in_stages += p.seconds[i];
@@ -159,7 +160,7 @@ static bool run_once(struct meter *m, struct bench_run *out, uint32_t repeat, st
 {
     for (uint32_t s = 0; s < m->n; s++)
         if (colibri_session_rewind(m->session[s], 0))
-            return bench_api_fail(err);
+            return clb_engine_fail(err);
     if (m->o->prefill && !run_phase(m, &out->prefill, PREFILL, repeat, err))
         return false;
     return !m->o->decode || run_phase(m, &out->decode, DECODE, repeat, err);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/base/mem.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
 /* Positions per pass. A pass needs [STRETCH][vocab] logits, so this bounds memory; the result does
@@ -101,7 +102,7 @@ static bool reader_open(struct reader *r, const struct colibri_model *model,
 
     if (colibri_batch_open(&r->batch, model, &bo) ||
         colibri_session_open(&r->session, r->batch, NULL))
-        return bench_api_fail(err);
+        return clb_engine_fail(err);
     colibri_session_on_rows(r->session, fn, s);
     return true;
 }
@@ -111,10 +112,10 @@ static bool reader_feed(struct reader *r, const int32_t *ids, size_t n, struct c
     size_t end = colibri_session_length(r->session) + n;
 
     if (colibri_session_feed(r->session, ids, n))
-        return bench_api_fail(err);
+        return clb_engine_fail(err);
     while (colibri_session_length(r->session) < end)
         if (colibri_batch_step(r->batch, NULL))
-            return bench_api_fail(err);
+            return clb_engine_fail(err);
     return true;
 }
 
@@ -125,12 +126,12 @@ static bool encode(struct bench_tokens *out, const struct colibri_model *model, 
 
     *out = (struct bench_tokens){ 0 };
     if (n < 0)
-        return bench_api_fail(err);
+        return clb_engine_fail(err);
     out->id = clb_new((size_t)n, sizeof *out->id, err);
     if (!out->id)
         return false;
     out->n = (size_t)n;
-    return colibri_encode(model, line.p, line.n, 0, out->id, out->n) == n || bench_api_fail(err);
+    return colibri_encode(model, line.p, line.n, 0, out->id, out->n) == n || clb_engine_fail(err);
 }
 
 /* Both models must read the same ids, else their predictions cannot be compared. */
@@ -151,7 +152,7 @@ static bool read_document(struct scorer *s, struct reader *model, struct reader 
 {
     if (colibri_session_rewind(model->session, 0) ||
         (other->session && colibri_session_rewind(other->session, 0)))
-        return bench_api_fail(err);
+        return clb_engine_fail(err);
     for (size_t at = 0; at < s->ids.n; at += STRETCH) {
         size_t n = s->ids.n - at < STRETCH ? s->ids.n - at : STRETCH;
 
@@ -183,7 +184,7 @@ static bool check_pair(struct scorer *s, const struct colibri_model *model,
     struct colibri_model_info a = { .size = sizeof a }, b = { .size = sizeof b };
 
     if (colibri_model_info(model, &a) || (other && colibri_model_info(other, &b)))
-        return bench_api_fail(err);
+        return clb_engine_fail(err);
     s->n_vocab = a.vocab_size;
     s->longest = longest(o, &a, &b);
     if (!a.has_tokenizer && !o->ids)
@@ -229,7 +230,7 @@ static void pair_done(struct pair *p)
 static bool read_line(struct pair *p, struct clb_str line, struct clb_err *err)
 {
     struct bench_tokens *ids = &p->s.ids;
-    bool ok = p->o->ids ? bench_parse_ids(ids, line, p->s.n_vocab, err)
+    bool ok = p->o->ids ? clb_engine_parse_ids(&ids->id, &ids->n, line, p->s.n_vocab, err)
                         : encode(ids, p->model, line, err);
 
     if (ok && p->other && !p->o->ids)

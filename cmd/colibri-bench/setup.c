@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/mem.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/sigbus.h"
 
 enum { MOST_FILE = 1 << 30 }; /* bytes */
@@ -31,15 +32,6 @@ void bench_unload(struct bench_models *m)
     *m = (struct bench_models){ 0 };
 }
 
-bool bench_api_fail(struct clb_err *err)
-{
-    const struct colibri_error *e = colibri_last_error_info();
-
-    clb_fail(err, (enum clb_code)e->code, "%s", e->text);
-    err->sys = e->sys;
-    return false;
-}
-
 bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,
                 uint32_t threads, const struct bench_options *o, struct clb_err *err)
 {
@@ -54,8 +46,8 @@ bool bench_load(struct colibri_model **out, struct colibri_model_info *info, con
     *out = colibri_load_model_ex(path, &lo, NULL);
     *info = (struct colibri_model_info){ .size = sizeof *info };
     if (!*out)
-        return bench_api_fail(err);
-    return colibri_model_info(*out, info) == COLIBRI_OK || bench_api_fail(err);
+        return clb_engine_fail(err);
+    return colibri_model_info(*out, info) == COLIBRI_OK || clb_engine_fail(err);
 }
 
 bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err)
@@ -81,47 +73,6 @@ bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err
     if (out->n > MOST_FILE) /* /dev/zero, say */
         return clb_fail(err, CLB_BAD_INPUT, "%s: is longer than 1 GiB", name);
     return out->failed ? clb_fail_nomem(err, out->n) : true;
-}
-
-static bool append(struct bench_tokens *t, size_t *room, int32_t id, struct clb_err *err)
-{
-    if (t->n == *room) {
-        size_t more = *room ? *room * 2 : 256;
-        int32_t *grown = clb_grow(t->id, more, sizeof *grown, err);
-
-        if (!grown)
-            return false;
-        t->id = grown;
-        *room = more;
-    }
-    t->id[t->n++] = id;
-    return true;
-}
-
-bool bench_parse_ids(struct bench_tokens *out, struct clb_str text, uint32_t n_vocab,
-                     struct clb_err *err)
-{
-    size_t room = 0, at = 0;
-
-    *out = (struct bench_tokens){ 0 };
-    while (at < text.n) {
-        size_t start = at;
-        uint64_t id = 0;
-
-        if (strchr(" \t\r\n", text.p[at]) && text.p[at]) {
-            at++;
-            continue;
-        }
-        while (at < text.n && text.p[at] >= '0' && text.p[at] <= '9' && id < n_vocab)
-            id = id * 10 + (uint64_t)(text.p[at++] - '0');
-        bool ends = at == text.n || (text.p[at] && strchr(" \t\r\n", text.p[at]));
-        if (at == start || !ends || id >= n_vocab)
-            return clb_fail(err, CLB_BAD_INPUT, "byte %zu: not a token id between 0 and %u", start,
-                            n_vocab - 1);
-        if (!append(out, &room, (int32_t)id, err))
-            return false;
-    }
-    return true;
 }
 
 /* splitmix64: every seed gives a good sequence. */

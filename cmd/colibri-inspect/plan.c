@@ -3,18 +3,11 @@
 #include <string.h>
 
 #include "cmd/colibri-inspect/inspect.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 #include "lib/cli/table.h"
-#include "lib/colibri.h"
 
 typedef unsigned long long ull;
-
-static bool fail(const struct colibri_error *e, struct clb_err *err)
-{
-    clb_fail(err, (enum clb_code)e->code, "%s", e->text);
-    err->sys = e->sys;
-    return clb_err_place(err, e->file, e->field, e->offset);
-}
 
 /* The context that the library takes when none is given. */
 static uint32_t context(const struct clb_reader *r, const struct inspect_options *o)
@@ -78,15 +71,14 @@ bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, s
                                            .max_sessions = o->batch,
                                            .context = o->context };
     struct colibri_memory_plan plan = { .size = sizeof plan };
-    struct colibri_error e = { 0 };
-    struct colibri_model *m = colibri_load_model_ex(r->path, &load, &e);
+    struct colibri_model *m = colibri_load_model_ex(r->path, &load, NULL);
     bool ok;
 
     if (!m)
-        return fail(&e, err);
+        return clb_engine_fail(err);
     ok = colibri_plan_batch(m, &batch, &plan) == 0;
     if (!ok)
-        fail(colibri_last_error_info(), err);
+        clb_engine_fail(err);
     colibri_unload_model(m);
     if (!ok)
         return false;

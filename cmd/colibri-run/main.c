@@ -5,20 +5,12 @@
 
 #include "cmd/colibri-run/run.h"
 #include "lib/base/clock.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 #include "lib/cli/sigbus.h"
 
 static const char name[] = RUN_NAME;
 enum { SIDE_BY_SIDE = 8 }; /* sessions of many prompts, unless --batch says otherwise */
-
-bool run_api_fail(struct clb_err *err)
-{
-    const struct colibri_error *e = colibri_last_error_info();
-
-    clb_fail(err, (enum clb_code)e->code, "%s", e->text);
-    err->sys = e->sys;
-    return false;
-}
 
 static bool load(struct run *r, struct clb_err *err)
 {
@@ -36,18 +28,10 @@ static bool load(struct run *r, struct clb_err *err)
     r->model = colibri_load_model_ex(o->model, &lo, NULL);
     r->info.size = sizeof r->info;
     if (!r->model || colibri_model_info(r->model, &r->info) != COLIBRI_OK)
-        return run_api_fail(err);
+        return clb_engine_fail(err);
     if (!o->ids && !r->info.has_tokenizer)
         return clb_fail(err, CLB_USAGE, "%s: has no tokenizer; only --ids works", o->model);
     return true;
-}
-
-static int32_t kv_dtype_of(const char *word)
-{
-    return !word                  ? COLIBRI_KV_DEFAULT
-           : !strcmp(word, "f32") ? COLIBRI_KV_F32
-           : !strcmp(word, "f16") ? COLIBRI_KV_F16
-                                  : COLIBRI_KV_INT8;
 }
 
 static bool open_batch(struct run *r, struct clb_err *err)
@@ -58,7 +42,7 @@ static bool open_batch(struct run *r, struct clb_err *err)
         .size = sizeof bo,
         .context = o->context,
         .prefill_chunk = o->prefill_chunk,
-        .kv_dtype = kv_dtype_of(o->kv_dtype),
+        .kv_dtype = clb_engine_kv_dtype(o->kv_dtype),
         .experts_per_token = o->experts_per_token,
         .enable_profiling = o->profile,
     };
@@ -70,7 +54,7 @@ static bool open_batch(struct run *r, struct clb_err *err)
     r->plan.size = sizeof r->plan;
     if (colibri_plan_batch(r->model, &bo, &r->plan) != COLIBRI_OK ||
         colibri_batch_open(&r->batch, r->model, &bo) != COLIBRI_OK)
-        return run_api_fail(err);
+        return clb_engine_fail(err);
     r->context = o->context                     ? o->context
                  : r->info.max_positions < 4096 ? r->info.max_positions
                                                 : 4096;

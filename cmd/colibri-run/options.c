@@ -1,5 +1,6 @@
 /* options.c - what colibri-run accepts. */
 #include "cmd/colibri-run/run.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
 #define GROUP(title) { CLB_OPT_GROUP, 0, title, NULL, NULL, NULL, 0, 0, false }
@@ -65,7 +66,7 @@ int run_parse_options(struct run_options *o, int argc, char **argv)
               "longest sequence (default: at most 4096)"),
         COUNT(0, "experts-per-token", "K", 1, 1024, &o->experts_per_token,
               "instead of the model's number"),
-        { CLB_OPT_CHOICE, 0, "kv-dtype", "f32|f16|int8", "of the KV cache (default: by the model)",
+        { CLB_OPT_CHOICE, 0, "kv-dtype", CLB_KV_WORDS, "of the KV cache (default: by the model)",
           &o->kv_dtype, 0, 0, false },
         COUNT(0, "batch", "N", 1, 4096, &o->batch, "prompts side by side (default: 8)"),
         COUNT('t', "threads", "N", 1, 1024, &o->threads, "default: one per core"),

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
 /* -- tokens to text ---------------------------------------------------------------------------- */
@@ -25,7 +26,7 @@ bool run_take_token(struct run_job *job, int32_t id, struct clb_err *err)
         return !job->out.failed || clb_fail_nomem(err, job->out.n);
     }
     if (colibri_decoder_feed(job->decoder, id, &text.p, &text.n) != COLIBRI_OK)
-        return run_api_fail(err);
+        return clb_engine_fail(err);
     return add_text(job, text, err);
 }
 
@@ -36,7 +37,7 @@ bool run_finish_text(struct run_job *job, struct clb_err *err)
     if (!job->decoder || job->cut)
         return true;
     if (colibri_decoder_flush(job->decoder, &text.p, &text.n) != COLIBRI_OK)
-        return run_api_fail(err);
+        return clb_engine_fail(err);
     if (!add_text(job, text, err))
         return false;
     if (!job->cut)

@@ -3,6 +3,7 @@
 #include "cmd/colibri-run/run.h"
 #include "lib/base/json.h"
 #include "lib/base/mem.h"
+#include "lib/cli/engine.h"
 
 /* What the options say; a JSON record may say otherwise. */
 static bool set_defaults(struct run_job *job, const struct run_options *o, struct clb_err *err)
@@ -23,42 +24,6 @@ static bool set_defaults(struct run_job *job, const struct run_options *o, struc
     return true;
 }
 
-/* -- token ids as text ------------------------------------------------------------------------- */
-
-static bool is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-static bool parse_ids(struct run_job *job, struct clb_str text, uint32_t n_vocab,
-                      struct clb_err *err)
-{
-    job->ids = clb_new(text.n / 2 + 1, sizeof *job->ids, err); /* a digit and a space each */
-    if (!job->ids)
-        return false;
-    for (size_t i = 0; i < text.n;) {
-        uint64_t id = 0;
-        size_t start = i;
-        if (is_space(text.p[i])) {
-            i++;
-            continue;
-        }
-        while (i < text.n && text.p[i] >= '0' && text.p[i] <= '9' && id < n_vocab)
-            id = id * 10 + (uint64_t)(text.p[i++] - '0');
-        bool clean = i == text.n || is_space(text.p[i]);
-        while (i < text.n && !is_space(text.p[i]))
-            i++;
-        if (!clean || id >= n_vocab)
-            return clb_fail(err, CLB_BAD_INPUT, "token %zu: '%.*s' is not an id from 0 to %u",
-                            job->n_ids + 1, i - start > 40 ? 40 : (int)(i - start), text.p + start,
-                            n_vocab - 1);
-        job->ids[job->n_ids++] = (int32_t)id;
-    }
-    if (job->n_ids == 0)
-        return clb_fail(err, CLB_BAD_INPUT, "no token ids");
-    return true;
-}
-
 /* -- text -------------------------------------------------------------------------------------- */
 
 static bool encode(struct run_job *job, struct clb_str text, struct clb_err *err)
@@ -74,7 +39,7 @@ static bool encode(struct run_job *job, struct clb_str text, struct clb_err *err
         job->ids = ids;
         int64_t n = colibri_encode(r->model, text.p, text.n, flags, ids, room);
         if (n < 0)
-            return run_api_fail(err);
+            return clb_engine_fail(err);
         job->n_ids = (size_t)n;
         if (job->n_ids <= room)
             break;
@@ -89,11 +54,18 @@ static bool encode(struct run_job *job, struct clb_str text, struct clb_err *err
     return true;
 }
 
+static bool parse_ids(struct run_job *job, struct clb_str text, struct clb_err *err)
+{
+    if (!clb_engine_parse_ids(&job->ids, &job->n_ids, text, job->run->info.vocab_size, err))
+        return false;
+    return job->n_ids > 0 || clb_fail(err, CLB_BAD_INPUT, "no token ids");
+}
+
 static bool set_prompt(struct run_job *job, struct clb_str text, struct clb_err *err)
 {
     const struct run *r = job->run;
 
-    if (!(r->o.ids ? parse_ids(job, text, r->info.vocab_size, err) : encode(job, text, err)))
+    if (!(r->o.ids ? parse_ids(job, text, err) : encode(job, text, err)))
         return false;
     if (job->n_ids > r->context)
         return clb_fail(err, CLB_BAD_INPUT, "the prompt has %zu tokens, but the context holds %u%s",

@@ -36,9 +36,6 @@ struct run_options {
 /* options.c. -1: go on; else the exit status. */
 int run_parse_options(struct run_options *o, int argc, char **argv);
 
-/* The message of the library's last failure, as ours. Always false. */
-bool run_api_fail(struct clb_err *err);
-
 /* -- source.c: records of the input ------------------------------------------------------------ */
 
 enum run_got { RUN_RECORD, RUN_NOTHING_YET, RUN_END, RUN_READ_FAILED };

@@ -3,6 +3,7 @@
 #include "cmd/colibri-run/run.h"
 
 #include "lib/base/clock.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
 enum { MOST_FILES = 256 };
@@ -19,7 +20,7 @@ static bool open_decoder(struct run_job *job, struct clb_err *err)
 
     for (size_t i = 0; ok && i < job->n_ids; i++)
         ok = colibri_decoder_feed(job->decoder, job->ids[i], &text, &n) == COLIBRI_OK;
-    return ok || run_api_fail(err);
+    return ok || clb_engine_fail(err);
 }
 
 static bool start_job(struct run_job *job, struct clb_err *err)
@@ -30,7 +31,7 @@ static bool start_job(struct run_job *job, struct clb_err *err)
         return false;
     if (colibri_session_open(&job->session, r->batch, &job->sampling) != COLIBRI_OK ||
         colibri_session_feed(job->session, job->ids, job->n_ids) != COLIBRI_OK)
-        return run_api_fail(err);
+        return clb_engine_fail(err);
     if (r->o.logits)
         colibri_session_on_rows(job->session, run_logits_row, job);
     return true;
@@ -111,7 +112,7 @@ static bool step(struct run *r, struct clb_err *err)
     double start = clb_now();
 
     if (colibri_batch_step(r->batch, NULL) != COLIBRI_OK)
-        return run_api_fail(err);
+        return clb_engine_fail(err);
     count_step(r, clb_now() - start);
     if (r->o.profile)
         run_print_step(r);
@@ -141,7 +142,7 @@ static bool next_token(struct run_job *job, struct clb_err *err)
     }
     int32_t id = colibri_session_sample(job->session);
     if (id < 0) { /* its logits are no numbers: the other prompts can go on */
-        run_api_fail(&job->err);
+        clb_engine_fail(&job->err);
         clb_text_clear(&job->out);
         job->finish = RUN_FAILED;
         return true;
@@ -157,7 +158,7 @@ static bool next_token(struct run_job *job, struct clb_err *err)
         job->finish = RUN_LENGTH; /* its own row is not needed */
     if (job->finish != RUN_UNFINISHED)
         return true;
-    return colibri_session_feed(job->session, &id, 1) == COLIBRI_OK || run_api_fail(err);
+    return colibri_session_feed(job->session, &id, 1) == COLIBRI_OK || clb_engine_fail(err);
 }
 
 /* After a step: a token for every session that has logits. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 #include "lib/cli/table.h"
 
@@ -213,6 +214,6 @@ bool run_print_stats(const struct run *r, struct clb_err *err)
     struct colibri_memory_stats m = { .size = sizeof m };
 
     if (colibri_memory_stats(r->model, &m) != COLIBRI_OK)
-        return run_api_fail(err);
+        return clb_engine_fail(err);
     return (r->o.json ? print_json(r, &m) : print_text(r, &m)) || clb_fail_nomem(err, 1);
 }

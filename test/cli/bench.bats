@@ -80,7 +80,7 @@ setup() {
     colibri-bench "${quick[@]}" --tokens - "$demo" >/dev/null <ids
     echo "5 2048" >bad
     run_err 3 colibri-bench "${quick[@]}" --tokens bad "$demo"
-    has "$message" "bad: byte 2" 2047
+    has "$message" "bad: token 2: '2048' is not an id from 0 to 2047"
     : >empty
     run_err 3 colibri-bench --tokens empty "$demo"
     run_err 3 colibri-bench --tokens nowhere "$demo"
@@ -148,7 +148,7 @@ setup() {
     colibri-bench --perplexity ids --ids --json "$demo" | jq -e '.tokens == 3'
     echo "1 five" >bad
     run_err 3 colibri-bench --perplexity bad --ids "$demo"
-    has "$message" "bad: line 1: byte 2"
+    has "$message" "bad: line 1: token 2: 'five' is not an id"
 }
 
 @test "bench: --compare with itself is zero" {

@@ -13,7 +13,7 @@ lib/forward  lib/base lib/format lib/backend lib/model lib/forward
 lib/sample   lib/base lib/sample
 lib/session  lib/base lib/format lib/backend lib/model lib/token lib/forward lib/sample lib/session
 lib/api      lib/colibri.h lib/base lib/format lib/backend lib/model lib/token lib/forward lib/sample lib/session lib/api
-lib/cli      lib/base lib/cli
+lib/cli      lib/base lib/cli lib/colibri.h
 kernels      lib/base lib/format lib/backend kernels
 cmd          lib/base lib/cli lib/colibri.h cmd
 cmd/colibri-convert lib/base lib/cli lib/import lib/format lib/colibri.h cmd/colibri-convert

@@ -1,0 +1,78 @@
+#include "lib/cli/engine.h"
+
+#include <string.h>
+
+#include "lib/base/mem.h"
+
+bool clb_engine_fail(struct clb_err *err)
+{
+    const struct colibri_error *e = colibri_last_error_info();
+
+    clb_fail(err, (enum clb_code)e->code, "%s", e->text);
+    err->sys = e->sys;
+    return clb_err_place(err, e->file, e->field, e->offset);
+}
+
+int32_t clb_engine_kv_dtype(const char *word)
+{
+    return !word                  ? COLIBRI_KV_DEFAULT
+           : !strcmp(word, "f32") ? COLIBRI_KV_F32
+           : !strcmp(word, "f16") ? COLIBRI_KV_F16
+                                  : COLIBRI_KV_INT8;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* One id from `word` (no white space in it); UINT64_MAX when it is none. */
+static uint64_t parse_id(struct clb_str word, uint32_t n_vocab)
+{
+    uint64_t id = 0;
+
+    for (size_t i = 0; i < word.n; i++) {
+        if (word.p[i] < '0' || word.p[i] > '9')
+            return UINT64_MAX;
+        id = id * 10 + (uint64_t)(word.p[i] - '0');
+        if (id >= n_vocab)
+            return UINT64_MAX;
+    }
+    return id;
+}
+
+bool clb_engine_parse_ids(int32_t **ids, size_t *n, struct clb_str text, uint32_t n_vocab,
+                          struct clb_err *err)
+{
+    size_t room = 0;
+
+    *ids = NULL;
+    *n = 0;
+    for (size_t at = 0, end; at < text.n; at = end + 1) {
+        for (end = at; end < text.n && !is_space(text.p[end]);)
+            end++;
+        struct clb_str word = { text.p + at, end - at };
+        if (word.n == 0)
+            continue;
+        uint64_t id = parse_id(word, n_vocab);
+        if (id >= n_vocab) {
+            clb_fail(err, CLB_BAD_INPUT, "token %zu: '%.*s' is not an id from 0 to %u", *n + 1,
+                     word.n > 40 ? 40 : (int)word.n, word.p, n_vocab - 1);
+            goto failed;
+        }
+        if (*n == room) {
+            room = room ? room * 2 : 256;
+            int32_t *more = clb_grow(*ids, room, sizeof **ids, err);
+            if (!more)
+                goto failed;
+            *ids = more;
+        }
+        (*ids)[(*n)++] = (int32_t)id;
+    }
+    return true;
+failed:
+    clb_free(*ids);
+    *ids = NULL;
+    *n = 0;
+    return false;
+}
