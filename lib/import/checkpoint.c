@@ -7,8 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/mapfile.h"
 #include "lib/base/mem.h"
 #include "lib/import/shard_index.h"
+
+/* The largest published texts (tokenizers, indexes) have some 30 MB. */
+enum { MOST_TEXT = 256 << 20 };
 
 static const char single[] = "model.safetensors";
 
@@ -43,21 +47,36 @@ static bool exists(const struct clb_checkpoint *c, const char *name)
     return there;
 }
 
-static bool open_text(struct clb_checkpoint *c, int i, struct clb_err *err)
+/* Reads the whole file: unlike a mapping, a copy cannot vanish when somebody cuts the file. */
+static bool read_text(struct clb_ckpt_file *f, const struct clb_mapfile *m, struct clb_err *err)
 {
-    char *path = path_of(c, clb_ckpt_text_name[i], err);
-    struct clb_mapfile *m = &c->text[i];
     const char *what;
-    bool ok = path && clb_mapfile_open(m, path, err);
 
-    clb_free(path);
-    if (!ok)
+    if (m->size > MOST_TEXT) {
+        clb_fail(err, CLB_UNSUPPORTED, "%s: %zu bytes, but at most %d are read of such a file",
+                 f->path, m->size, MOST_TEXT);
+        return clb_err_place(err, f->path, NULL, CLB_NO_OFFSET);
+    }
+    if (!(f->data = clb_new(m->size, 1, err)) || !clb_mapfile_read(m, f->data, 0, m->size, err))
         return false;
-    what = clb_import_not_the_file(m->data, m->size < 512 ? m->size : 512);
+    f->size = m->size;
+    what = clb_import_not_the_file(f->data, f->size < 512 ? f->size : 512);
     if (!what)
         return true;
-    clb_fail(err, CLB_BAD_INPUT, "%s: %s", m->path, what);
-    return clb_err_place(err, m->path, NULL, 0);
+    clb_fail(err, CLB_BAD_INPUT, "%s: %s", f->path, what);
+    return clb_err_place(err, f->path, NULL, 0);
+}
+
+static bool open_text(struct clb_checkpoint *c, int i, struct clb_err *err)
+{
+    struct clb_ckpt_file *f = &c->text[i];
+    struct clb_mapfile m = { .fd = -1 };
+    bool ok;
+
+    f->path = path_of(c, clb_ckpt_text_name[i], err);
+    ok = f->path && clb_mapfile_open(&m, f->path, err) && read_text(f, &m, err);
+    clb_mapfile_close(&m);
+    return ok;
 }
 
 bool clb_checkpoint_open(struct clb_checkpoint *c, const char *dir, struct clb_err *err)
@@ -107,23 +126,27 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Weight files of the folder that no index names, sorted; at most `room`. */
-static uint32_t unused_files(const struct clb_checkpoint *c, char *name[], uint32_t room)
+/* Weight files of the folder that no index names, sorted; at most `room`, *more are left out. */
+static uint32_t unused_files(const struct clb_checkpoint *c, char *name[], uint32_t room,
+                             uint32_t *more)
 {
     DIR *dir = opendir(c->dir);
     uint32_t n = 0;
     struct dirent *e;
     struct clb_err ignored;
 
-    while (dir && n < room && (e = readdir(dir))) {
+    *more = 0;
+    while (dir && (e = readdir(dir))) {
         const char *key = e->d_name;
 
         if (!is_weights(key))
             continue;
         if (c->n_shard && bsearch(&key, c->shard_name, c->n_shard, sizeof *c->shard_name, by_text))
             continue;
-        name[n] = clb_strdup(key, &ignored);
-        n += name[n] != NULL;
+        if (n < room && (name[n] = clb_strdup(key, &ignored)))
+            n++;
+        else
+            ++*more;
     }
     if (dir)
         closedir(dir);
@@ -134,20 +157,22 @@ static uint32_t unused_files(const struct clb_checkpoint *c, char *name[], uint3
 static void note_unused(const struct clb_checkpoint *c, struct clb_text *notes)
 {
     char *name[64];
-    uint32_t n = unused_files(c, name, 64);
+    uint32_t more, n = unused_files(c, name, 64, &more);
 
     for (uint32_t i = 0; i < n; i++) {
-        clb_note(notes, "%s: not used: %s does not name it", name[i],
-                 c->text[CLB_CKPT_INDEX].path ? "the index" : "no index");
+        clb_note(notes, "%s: not used: %s", name[i],
+                 c->text[CLB_CKPT_INDEX].path ? "the index does not name it" : "no index names it");
         clb_free(name[i]);
     }
+    if (more)
+        clb_note(notes, "and %u more weight files that are not used", more);
 }
 
 /* Without weights of the right kind: says which of the wrong kind are there. */
 static bool no_weights(const struct clb_checkpoint *c, struct clb_err *err)
 {
     char *name[8];
-    uint32_t n = unused_files(c, name, 8);
+    uint32_t more, n = unused_files(c, name, 8, &more);
 
     if (n)
         clb_fail(err, CLB_BAD_INPUT,
@@ -271,7 +296,7 @@ static bool check_single(const struct clb_checkpoint *c, const struct clb_shard_
 bool clb_checkpoint_open_shards(struct clb_checkpoint *c, struct clb_text *notes,
                                 struct clb_err *err)
 {
-    const struct clb_mapfile *m = &c->text[CLB_CKPT_INDEX];
+    const struct clb_ckpt_file *m = &c->text[CLB_CKPT_INDEX];
     struct clb_shard_index ix = { 0 };
     bool ok = false;
 
@@ -290,9 +315,10 @@ done:
 
 void clb_checkpoint_close(struct clb_checkpoint *c)
 {
-    for (int i = 0; i < CLB_CKPT_TEXTS; i++)
-        if (c->text[i].path)
-            clb_mapfile_close(&c->text[i]);
+    for (int i = 0; i < CLB_CKPT_TEXTS; i++) {
+        clb_free(c->text[i].path);
+        clb_free(c->text[i].data);
+    }
     for (uint32_t i = 0; i < c->n_shard; i++) {
         clb_safetensors_close(&c->shard[i]);
         clb_free(c->shard_name[i]);

@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include "lib/base/err.h"
-#include "lib/base/mapfile.h"
 #include "lib/base/str.h"
 #include "lib/import/problems.h"
 #include "lib/import/safetensors.h"
@@ -31,11 +30,18 @@ struct clb_ckpt_tensor {
     uint32_t shard;
 };
 
+/* A file that was read whole. */
+struct clb_ckpt_file {
+    char *path;    /* owned */
+    uint8_t *data; /* [size] owned */
+    size_t size;
+};
+
 struct clb_checkpoint {
-    char *dir;                               /* owned */
-    struct clb_mapfile text[CLB_CKPT_TEXTS]; /* path NULL: the folder has no such file */
-    struct clb_safetensors *shard;           /* [n_shard] owned */
-    char **shard_name;                       /* [n_shard] owned, ascending */
+    char *dir;                                 /* owned */
+    struct clb_ckpt_file text[CLB_CKPT_TEXTS]; /* path NULL: the folder has no such file */
+    struct clb_safetensors *shard;             /* [n_shard] owned */
+    char **shard_name;                         /* [n_shard] owned, ascending */
     uint32_t n_shard;
     struct clb_ckpt_tensor *tensor; /* [n_tensor] owned, ascending names, each once */
     uint32_t n_tensor;

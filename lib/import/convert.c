@@ -105,7 +105,7 @@ static bool list_ignored(struct clb_conversion *c, struct clb_err *err)
 
 static bool read_tokenizer(struct clb_conversion *c, struct clb_err *err)
 {
-    const struct clb_mapfile *m = &c->ckpt.text[CLB_CKPT_TOKENIZER];
+    const struct clb_ckpt_file *m = &c->ckpt.text[CLB_CKPT_TOKENIZER];
 
     if (!clb_read_chat_template(&c->chat_template, &c->ckpt, err))
         return false;
@@ -149,7 +149,7 @@ static bool make_plan(struct clb_conversion *c, struct clb_err *err)
 
 static bool read_config(struct clb_conversion *c, struct clb_err *err)
 {
-    const struct clb_mapfile *m = &c->ckpt.text[CLB_CKPT_CONFIG];
+    const struct clb_ckpt_file *m = &c->ckpt.text[CLB_CKPT_CONFIG];
     struct clb_family_options o = {
         .ignore = c->ignore,
         .n_ignore = c->o.n_ignore,

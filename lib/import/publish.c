@@ -38,7 +38,7 @@ static bool read_real(struct clb_settings *s, const char *key, double lo, double
 bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *c,
                          struct clb_settings *config, uint32_t vocab_size, struct clb_err *err)
 {
-    const struct clb_mapfile *m = &c->text[CLB_CKPT_GENERATION];
+    const struct clb_ckpt_file *m = &c->text[CLB_CKPT_GENERATION];
     struct clb_settings s = { 0 };
     uint32_t top_k = UINT32_MAX;
     bool ok = false;
@@ -97,7 +97,7 @@ static void read_named(struct clb_json *j, struct clb_text *out)
 }
 
 /* The key chat_template of tokenizer_config.json: a text, or a list of named ones. */
-static bool read_config(struct clb_text *out, const struct clb_mapfile *m, struct clb_err *err)
+static bool read_config(struct clb_text *out, const struct clb_ckpt_file *m, struct clb_err *err)
 {
     struct clb_json j;
     struct clb_str key, text;
@@ -124,8 +124,8 @@ static bool read_config(struct clb_text *out, const struct clb_mapfile *m, struc
 bool clb_read_chat_template(struct clb_text *out, const struct clb_checkpoint *c,
                             struct clb_err *err)
 {
-    const struct clb_mapfile *own = &c->text[CLB_CKPT_CHAT_TEMPLATE];
-    const struct clb_mapfile *config = &c->text[CLB_CKPT_TOKENIZER_CONFIG];
+    const struct clb_ckpt_file *own = &c->text[CLB_CKPT_CHAT_TEMPLATE];
+    const struct clb_ckpt_file *config = &c->text[CLB_CKPT_TOKENIZER_CONFIG];
 
     if (own->path && own->size)
         clb_text_add(out, own->data, own->size);
