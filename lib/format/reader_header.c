@@ -140,8 +140,10 @@ static void read_code(struct clb_header *h)
         } else if (clb_str_is(key, "mxfp4")) {
             read_book(h, h->r->code_mxfp4);
             h->has_mxfp4 = true;
-            if (clb_json_ok(&h->j) && memcmp(h->r->code_mxfp4, clb_book_mxfp4, 16))
-                clb_json_fail(&h->j, "the book of mxfp4 is not the standard one");
+            if (clb_json_ok(&h->j) && memcmp(h->r->code_mxfp4, clb_book_mxfp4, 16)) {
+                snprintf(h->field, sizeof h->field, "code.mxfp4");
+                clb_json_fail(&h->j, "'code.mxfp4' is not the one book that mxfp4 has");
+            }
         } else {
             clb_json_skip(&h->j, NULL);
         }

@@ -421,6 +421,15 @@ END
     run -1 colibri-inspect --against own m.bin
 }
 
+@test "Qwen3-MoE: a sliding window in use must have a size" {
+    mkdir own && cp "$FAMILIES"/qwen3_moe/* own
+    jq '.use_sliding_window = true | .sliding_window = null' "$FAMILIES"/qwen3_moe/config.json >own/config.json
+    run_err 3 colibri-convert own -o m.bin
+    has "$message" "'sliding_window' is missing"
+    jq '.use_sliding_window = true | .sliding_window = 8' "$FAMILIES"/qwen3_moe/config.json >own/config.json
+    colibri-convert -q own -o m.bin
+}
+
 @test "--report: a JSON line per tensor and expert" {
     colibri-convert -q "$FAMILIES/mixtral" -o m.bin --report r.jsonl
     [[ $(jq -s 'map(select(.expert != null)) | length' r.jsonl) == 48 ]]

@@ -149,6 +149,36 @@ static void every_byte(void)
     tiny_free(&t);
 }
 
+/* Kernels rely on the values of the book of mxfp4; that of int4 is the file's own. */
+static void one_book_of_mxfp4(void)
+{
+    static const struct {
+        const char *was, *is;
+    } edit[] = { { "8,12,0,", "8,11,0," }, { "0,1,2,", "1,0,2," }, { "-8,-12]", "8,-127]" } };
+
+    for (size_t i = 0; i < sizeof edit / sizeof *edit; i++) {
+        struct tiny t;
+
+        build(&t, CLB_MXFP4, CLB_INT8);
+        CHECK(clb_reader_open_memory(&r, t.bytes, t.n, &err));
+        size_t at = CLB_PREFIX_BYTES, n = r.tensors[0].offset - at;
+        clb_reader_close(&r);
+        char *book = memmem(t.bytes + at, n, "\"mxfp4\":[", 9);
+        char *part = book ? memmem(book, 60, edit[i].was, strlen(edit[i].was)) : NULL;
+        CHECK(part);
+        if (part) {
+            memcpy(part, edit[i].is, strlen(edit[i].is));
+            uint32_t crc = clb_crc32(0, t.bytes + at, n);
+            memcpy(t.bytes + 12, &crc, sizeof crc);
+            CHECK(!clb_reader_open_memory(&r, t.bytes, t.n, &err));
+            CHECK_EQ(err.code, CLB_BAD_INPUT);
+            CHECK_HAS(err.text, "'code.mxfp4' is not the one book that mxfp4 has");
+            CHECK_STR(err.field, "code.mxfp4");
+        }
+        tiny_free(&t);
+    }
+}
+
 struct seen {
     int blocks, bad;
     uint64_t offset;
@@ -313,6 +343,7 @@ int main(void)
     TEST(values_int8);
     TEST(values_int4);
     TEST(values_mxfp4);
+    TEST(one_book_of_mxfp4);
     TEST(contents);
     TEST(every_byte);
     TEST(verify_reports);

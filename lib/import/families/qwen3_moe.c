@@ -70,9 +70,11 @@ static bool read_window(struct clb_settings *config, struct clb_arch *a, struct 
         return true;
     if (!clb_setting_u32(config, "sliding_window", 1, 1 << 30, &window, err))
         return false;
+    if (!window)
+        return clb_setting_missing(config, "sliding_window", err);
     for (uint32_t l = 0; l < a->n_layer; l++)
         a->window[l] = window;
-    if (window && layers)
+    if (layers)
         clb_note(notes, "'max_window_layers' has no effect: every layer has the sliding window");
     return true;
 }
