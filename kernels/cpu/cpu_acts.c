@@ -4,24 +4,7 @@
 
 #include <string.h>
 
-#include "lib/base/mem.h"
-
-/* Hands out parts of a block in order. Without a base it only measures. */
-struct carve {
-    uint8_t *base;
-    uint64_t at;
-    bool overflow;
-};
-
-static void *take(struct carve *c, uint64_t n, uint64_t m, uint64_t size)
-{
-    uint64_t bytes, at = c->at;
-
-    if (!clb_mul(n, m, &bytes) || !clb_mul(bytes, size, &bytes) ||
-        !clb_round_up(bytes, CLB_ALIGN, &bytes) || !clb_add(at, bytes, &c->at))
-        c->overflow = true;
-    return c->base && !c->overflow ? c->base + at : NULL;
-}
+#include "lib/base/carve.h"
 
 static uint64_t most(uint64_t a, uint64_t b)
 {
@@ -41,78 +24,79 @@ static void set_strides(struct clb_acts *x, const struct clb_arch *a)
     x->mix_record_bytes = clb_record_bytes(a->n_head * a->value_dim);
 }
 
-static void lay_out_attention(struct clb_acts *x, struct carve *c, const struct clb_arch *a)
+static void lay_out_attention(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a)
 {
     uint64_t rows = x->shape.max_rows, width = sizeof(float);
     uint64_t per_block = CLB_CPU_QUERIES;
 
-    x->q = take(c, rows, x->ld_q, width);
-    x->k = take(c, rows, x->ld_k, width);
-    x->v = take(c, rows, x->ld_v, width);
-    x->mix = take(c, rows, x->ld_mix, width);
-    x->mix_record = take(c, rows, x->mix_record_bytes, 1);
-    x->group = take(c, rows, 1, sizeof *x->group);
-    x->total_m = take(c, rows, a->n_head, width);
-    x->total_l = take(c, rows, a->n_head, width);
-    x->partial.o = take(c, x->n_partial, x->ld_value, width);
-    x->partial.m = take(c, x->n_partial, 1, width);
-    x->partial.l = take(c, x->n_partial, 1, width);
-    x->block = take(c, x->n_thread, 1, sizeof *x->block);
+    x->q = clb_carve_rows(c, rows, x->ld_q, width);
+    x->k = clb_carve_rows(c, rows, x->ld_k, width);
+    x->v = clb_carve_rows(c, rows, x->ld_v, width);
+    x->mix = clb_carve_rows(c, rows, x->ld_mix, width);
+    x->mix_record = clb_carve_rows(c, rows, x->mix_record_bytes, 1);
+    x->group = clb_carve(c, rows, sizeof *x->group);
+    x->total_m = clb_carve_rows(c, rows, a->n_head, width);
+    x->total_l = clb_carve_rows(c, rows, a->n_head, width);
+    x->partial.o = clb_carve_rows(c, x->n_partial, x->ld_value, width);
+    x->partial.m = clb_carve(c, x->n_partial, width);
+    x->partial.l = clb_carve(c, x->n_partial, width);
+    x->block = clb_carve(c, x->n_thread, sizeof *x->block);
     for (unsigned t = 0; t < x->n_thread; t++) {
         struct clb_cpu_partial p = {
-            .o = take(c, per_block, x->ld_value, width),
-            .m = take(c, per_block, 1, width),
-            .l = take(c, per_block, 1, width),
+            .o = clb_carve_rows(c, per_block, x->ld_value, width),
+            .m = clb_carve(c, per_block, width),
+            .l = clb_carve(c, per_block, width),
         };
         if (x->block)
             x->block[t] = p;
     }
 }
 
-static void lay_out_maps(struct clb_acts *x, struct carve *c, const struct clb_arch *a)
+static void lay_out_maps(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a)
 {
     uint64_t slots = (uint64_t)x->shape.max_rows * x->top_k, width = sizeof(uint32_t);
 
-    x->map = take(c, a->n_layer, 1, sizeof *x->map);
+    x->map = clb_carve(c, a->n_layer, sizeof *x->map);
     for (uint32_t l = 0; l < a->n_layer; l++) {
         if (!clb_arch_is_moe(a, l))
             continue;
         struct clb_cpu_map m = {
-            .expert = take(c, slots, 1, width),
-            .row = take(c, slots, 1, width),
-            .slot = take(c, slots, 1, width),
-            .first = take(c, a->layer_experts[l] + 1, 1, width),
-            .active = take(c, a->layer_experts[l], 1, width),
+            .expert = clb_carve(c, slots, width),
+            .row = clb_carve(c, slots, width),
+            .slot = clb_carve(c, slots, width),
+            .first = clb_carve(c, a->layer_experts[l] + 1, width),
+            .active = clb_carve(c, a->layer_experts[l], width),
         };
         if (x->map)
             x->map[l] = m;
     }
 }
 
-static void lay_out(struct clb_acts *x, struct carve *c, const struct clb_arch *a)
+static void lay_out(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a)
 {
     uint64_t rows = x->shape.max_rows, slots = rows * x->top_k, width = sizeof(float);
     uint64_t wide = most(a->shared_size, a->dense_size); /* 0: none */
     uint64_t narrow_record = clb_record_bytes(a->expert_size);
     uint64_t wide_record = clb_record_bytes((uint32_t)wide);
 
-    take(c, 1, 1, sizeof *x); /* this struct lies at the start */
-    x->x = take(c, rows, x->ld_hidden, width);
-    x->norm = take(c, rows, x->ld_hidden, width);
-    x->record = take(c, rows, x->hidden_record, 1);
-    x->branch = take(c, rows, x->ld_hidden, width);
-    x->cosine = take(c, rows, a->rope_dim / 2, width);
-    x->sine = take(c, rows, a->rope_dim / 2, width);
+    clb_carve(c, 1, sizeof *x); /* this struct lies at the start */
+    x->x = clb_carve_rows(c, rows, x->ld_hidden, width);
+    x->norm = clb_carve_rows(c, rows, x->ld_hidden, width);
+    x->record = clb_carve_rows(c, rows, x->hidden_record, 1);
+    x->branch = clb_carve_rows(c, rows, x->ld_hidden, width);
+    x->cosine = clb_carve_rows(c, rows, a->rope_dim / 2, width);
+    x->sine = clb_carve_rows(c, rows, a->rope_dim / 2, width);
     lay_out_attention(x, c, a);
 
-    x->score = take(c, rows, x->ld_expert, width);
-    x->chosen = take(c, slots, 1, sizeof *x->chosen);
-    x->weight = take(c, slots, 1, width);
-    x->inner = take(c, 1, most(slots * clb_cpu_ld(a->expert_size), rows * clb_cpu_ld(wide)), width);
-    x->inner_record = take(c, 1, most(slots * narrow_record, rows * wide_record), 1);
-    x->slot_out = take(c, slots, x->ld_hidden, width);
-    x->linear = take(c, 2 * (uint64_t)a->n_expert + 4, 1, sizeof *x->linear);
-    x->gated = take(c, x->n_thread, 2 * CLB_CPU_ROWS * CLB_CPU_TILES * CLB_TILE, width);
+    x->score = clb_carve_rows(c, rows, x->ld_expert, width);
+    x->chosen = clb_carve(c, slots, sizeof *x->chosen);
+    x->weight = clb_carve(c, slots, width);
+    x->inner = clb_carve(
+        c, most(slots * clb_cpu_ld(a->expert_size), rows * clb_cpu_ld(wide)), width);
+    x->inner_record = clb_carve(c, most(slots * narrow_record, rows * wide_record), 1);
+    x->slot_out = clb_carve_rows(c, slots, x->ld_hidden, width);
+    x->linear = clb_carve(c, 2 * (uint64_t)a->n_expert + 4, sizeof *x->linear);
+    x->gated = clb_carve_rows(c, x->n_thread, 2 * CLB_CPU_ROWS * CLB_CPU_TILES * CLB_TILE, width);
     lay_out_maps(x, c, a);
 }
 
@@ -120,7 +104,7 @@ static void lay_out(struct clb_acts *x, struct carve *c, const struct clb_arch *
 static bool measure(struct clb_acts *x, const struct clb_backend *be, const struct clb_arch *a,
                     const struct clb_acts_shape *s)
 {
-    struct carve c = { 0 };
+    struct clb_carver c = { 0 };
 
     *x = (struct clb_acts){ .shape = *s, .top_k = s->top_k };
     if (s->top_k > CLB_MAX_TOP_K)
@@ -157,7 +141,7 @@ bool clb_cpu_acts_new(struct clb_backend *be, struct clb_acts **out, const struc
     if (!measure(&x, be, a, s) || x.bytes > SIZE_MAX)
         return clb_fail(err, CLB_NO_SPACE, "activations of %u rows are larger than memory can be",
                         s->max_rows);
-    struct carve c = { .base = clb_slab_get(be->slab, x.bytes, err) };
+    struct clb_carver c = { .base = clb_slab_get(be->slab, x.bytes, err) };
     if (!c.base)
         return clb_fail_in(err, "activations of %u rows", s->max_rows);
     lay_out(&x, &c, a);

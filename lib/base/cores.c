@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/base/cgroup.h"
 #include "lib/base/pool.h"
 
 enum { MOST_CPUS = 4096 };
@@ -59,11 +60,11 @@ static bool has_lower_sibling(const struct cpus *c, unsigned cpu)
     return false;
 }
 
-/* One value of a cgroup, in processors: v2 "cpu.max" holds "QUOTA PERIOD" or "max PERIOD", v1 has
- * a file for each and -1 for no limit. 0: none here. */
+/* The quota of one group in processors: v2 "cpu.max" holds "QUOTA PERIOD" or "max PERIOD", v1 has a
+ * file for each and -1 for no limit. 0: none here. */
 static double quota_at(const char *folder, bool v2)
 {
-    char path[4400], line[128];
+    char path[CLB_CGROUP_PATH + 64], line[128];
     long long quota = -1, period = 0;
 
     snprintf(path, sizeof path, "%s/%s", folder, v2 ? "cpu.max" : "cpu.cfs_quota_us");
@@ -82,62 +83,19 @@ static double quota_at(const char *folder, bool v2)
     return quota > 0 && period > 0 ? (double)quota / (double)period : 0;
 }
 
-/* The smallest quota of `group` and the groups above it, below the mount point. */
-static double walk_up(const char *mount, const char *group, bool v2, double least)
+static void keep_least(void *arg, const char *folder, bool v2)
 {
-    char folder[4200];
+    double *least = arg, quota = quota_at(folder, v2);
 
-    snprintf(folder, sizeof folder, "%s%s", mount, group);
-    for (size_t top = strlen(mount);;) {
-        double q = quota_at(folder, v2);
-        if (q > 0 && (least == 0 || q < least))
-            least = q;
-        char *slash = strrchr(folder, '/');
-        if (!slash || strlen(folder) <= top)
-            return least;
-        *slash = '\0';
-    }
-}
-
-/* Whether the comma-separated list holds the word. */
-static bool has_word(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-
-    for (const char *s = list; (s = strstr(s, word)); s += n)
-        if ((s == list || s[-1] == ',') && (s[n] == ',' || s[n] == '\0'))
-            return true;
-    return false;
+    if (quota > 0 && (*least == 0 || quota < *least))
+        *least = quota;
 }
 
 double clb_cores_quota(const char *root)
 {
-    char path[4200], line[4200], mount[4200];
     double least = 0;
 
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return 0;
-    while (fgets(line, sizeof line, f)) { /* "ID:CONTROLLERS:GROUP" */
-        char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
-        if (!group)
-            continue;
-        *names++ = *group++ = '\0';
-        group[strcspn(group, "\n")] = '\0';
-        if (!*names) {
-            snprintf(mount, sizeof mount, "%.100s/sys/fs/cgroup", root);
-            least = walk_up(mount, group, true, least);
-            snprintf(mount, sizeof mount, "%.100s/sys/fs/cgroup/unified", root);
-            least = walk_up(mount, group, true, least);
-        } else if (has_word(names, "cpu")) {
-            snprintf(mount, sizeof mount, "%.100s/sys/fs/cgroup/%.100s", root, names);
-            least = walk_up(mount, group, false, least);
-            snprintf(mount, sizeof mount, "%.100s/sys/fs/cgroup/cpu", root);
-            least = walk_up(mount, group, false, least);
-        }
-    }
-    fclose(f);
+    clb_cgroup_each(root, "cpu", keep_least, &least);
     return least;
 }
 

@@ -1,7 +1,7 @@
 /* fpstate.h - the floating-point state that results are promised in: round to nearest, subnormal
  * numbers kept, no traps. A thread of an embedding program may have set another; the library enters
- * this one and gives the thread its own back. Arithmetic between the two calls belongs in a function
- * that is not inlined, so that the compiler cannot move it out. */
+ * this one and gives the thread its own back. Arithmetic between the two calls belongs in a
+ * function that is not inlined, so that the compiler cannot move it out. */
 #ifndef CLB_BASE_FPSTATE_H
 #define CLB_BASE_FPSTATE_H
 

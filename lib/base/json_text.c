@@ -59,30 +59,6 @@ static int hex4(const char *s, size_t n)
     return v;
 }
 
-static size_t utf8_put(char out[4], uint32_t cp)
-{
-    if (cp < 0x80) {
-        out[0] = (char)cp;
-        return 1;
-    }
-    if (cp < 0x800) {
-        out[0] = (char)(0xc0 | cp >> 6);
-        out[1] = (char)(0x80 | (cp & 63));
-        return 2;
-    }
-    if (cp < 0x10000) {
-        out[0] = (char)(0xe0 | cp >> 12);
-        out[1] = (char)(0x80 | (cp >> 6 & 63));
-        out[2] = (char)(0x80 | (cp & 63));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | cp >> 18);
-    out[1] = (char)(0x80 | (cp >> 12 & 63));
-    out[2] = (char)(0x80 | (cp >> 6 & 63));
-    out[3] = (char)(0x80 | (cp & 63));
-    return 4;
-}
-
 /* Decodes the escape at s ("\n", "\u00e9", a surrogate pair): bytes taken, 0 when it is none;
  * *len bytes go to out. */
 static size_t unescape(const char *s, size_t n, char out[4], size_t *len)
@@ -103,13 +79,13 @@ static size_t unescape(const char *s, size_t n, char out[4], size_t *len)
     if (hi < 0 || (hi >= 0xdc00 && hi < 0xe000))
         return 0;
     if (hi < 0xd800 || hi >= 0xe000) {
-        *len = utf8_put(out, (uint32_t)hi);
+        *len = clb_utf8_put(out, (uint32_t)hi);
         return 6;
     }
     int lo = n >= 12 && s[6] == '\\' && s[7] == 'u' ? hex4(s + 8, n - 8) : -1;
     if (lo < 0xdc00 || lo >= 0xe000)
         return 0;
-    *len = utf8_put(out, 0x10000 + ((uint32_t)(hi - 0xd800) << 10) + (uint32_t)(lo - 0xdc00));
+    *len = clb_utf8_put(out, 0x10000 + ((uint32_t)(hi - 0xd800) << 10) + (uint32_t)(lo - 0xdc00));
     return 12;
 }
 

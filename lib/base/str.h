@@ -34,6 +34,8 @@ static inline bool clb_str_starts(struct clb_str a, const char *s)
 /* Bytes of the well-formed UTF-8 character at the start of s (1 to 4); 0 when there is none
  * (invalid, overlong, a surrogate, cut off, or n is 0). */
 size_t clb_utf8_len(const char *s, size_t n);
+/* Writes c (below 0x110000) and returns how many bytes it took. */
+unsigned clb_utf8_put(char out[4], uint32_t c);
 
 /* A growable text; zero-initialised is empty. Always terminated (p may be NULL when empty).
  * An append that finds no memory sets `failed` and leaves the text as it was; the owner checks
@@ -51,7 +53,8 @@ void clb_text_printf(struct clb_text *t, const char *fmt, ...)
 /* Appends s as a JSON string with quotes; invalid UTF-8 becomes U+FFFD. */
 void clb_text_json(struct clb_text *t, const char *s, size_t n);
 /* Shortest decimal that reads back to the same float (always with a '.', an exponent, or both:
- * "1.0"). v is finite (else "null" is appended). Depends on neither the locale nor the rounding mode. */
+ * "1.0"). v is finite (else "null" is appended). Depends on neither the locale nor the rounding
+ * mode. */
 void clb_text_f32(struct clb_text *t, float v);
 void clb_text_clear(struct clb_text *t); /* keeps the memory */
 void clb_text_free(struct clb_text *t);

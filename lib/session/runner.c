@@ -2,20 +2,6 @@
 
 #include "lib/base/mem.h"
 
-void *clb_carve(struct clb_carver *c, uint64_t n, uint64_t bytes)
-{
-    uint64_t part, end;
-
-    if (!clb_mul(n, bytes, &part) || !clb_round_up(part, 64, &part) ||
-        !clb_add(c->at, part, &end)) {
-        c->overflow = true;
-        return NULL;
-    }
-    void *p = c->base ? c->base + c->at : NULL;
-    c->at = end;
-    return p;
-}
-
 static void carve_pass(struct clb_runner *r, struct clb_carver *c, const struct clb_acts_shape *s)
 {
     r->token = clb_carve(c, s->max_rows, sizeof *r->token);

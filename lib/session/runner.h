@@ -3,16 +3,9 @@
 #ifndef CLB_SESSION_RUNNER_H
 #define CLB_SESSION_RUNNER_H
 
+#include "lib/base/carve.h"
 #include "lib/forward/forward.h"
 #include "lib/model/plan.h"
-
-/* Hands out 64-byte aligned parts of one block; with base NULL it only counts. */
-struct clb_carver {
-    uint8_t *base;
-    uint64_t at;
-    bool overflow;
-};
-void *clb_carve(struct clb_carver *c, uint64_t n, uint64_t bytes);
 
 struct clb_runner_options {
     struct clb_acts_shape acts;

@@ -53,31 +53,6 @@ static inline uint32_t clb_utf8_before(const char *begin, const char *s, unsigne
     return c;
 }
 
-/* Writes c (below 0x110000) and returns how many bytes it took. */
-static inline unsigned clb_utf8_put(char out[4], uint32_t c)
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 63));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 63));
-        out[2] = (char)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 63));
-    out[2] = (char)(0x80 | (c >> 6 & 63));
-    out[3] = (char)(0x80 | (c & 63));
-    return 4;
-}
-
 /* What stands at s, strictly (no surrogates, nothing overlong): a character of r > 0 bytes; r < 0:
  * -r bytes that become one U+FFFD (the longest start of a character, else one byte); 0: the start
  * of a character that the n bytes do not finish. n > 0. */

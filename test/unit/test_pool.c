@@ -171,7 +171,7 @@ static char root[64];
 
 static void put(const char *name, const char *text)
 {
-    char path[300];
+    char path[500];
 
     snprintf(path, sizeof path, "%s%s", root, name);
     for (char *s = path + strlen(root) + 1; (s = strchr(s, '/')); *s++ = '/') {
@@ -208,6 +208,13 @@ static void test_quota(void)
     CHECK(clb_cores_quota(root) == 2.5);
     put("/sys/fs/cgroup/cpu.max", "100000 100000\n"); /* at the root, as seen inside a container */
     CHECK(clb_cores_quota(root) == 1);
+    char deep[200], name[400]; /* folders of any length */
+    snprintf(deep, sizeof deep, "%s/%0*d", root, 120, 0);
+    snprintf(name, sizeof name, "%s/proc/self/cgroup", deep + strlen(root));
+    put(name, "0::/\n");
+    snprintf(name, sizeof name, "%s/sys/fs/cgroup/cpu.max", deep + strlen(root));
+    put(name, "25000 100000\n");
+    CHECK(clb_cores_quota(deep) == 0.25);
     snprintf(command, sizeof command, "rm -r %s", root);
     CHECK_EQ(system(command), 0);
 }

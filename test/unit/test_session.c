@@ -527,7 +527,8 @@ static void floating_point_state_of_the_caller(void)
              clb_session_logprob(s, id[odd], &p[odd], &err);
         clb_batch_close(b);
         clb_model_close(m);
-        CHECK(ok && (!odd || odd_fp_reset()));
+        bool kept = !odd || odd_fp_reset();
+        CHECK(ok && kept);
     }
     CHECK(id[0] == id[1] && !memcmp(&p[0], &p[1], sizeof p[0]));
 }
