@@ -85,6 +85,7 @@ static int run(const struct colibri_model *model, const struct arguments *a)
     struct colibri_batch_options batch_options = { .size = sizeof batch_options };
     struct colibri_generate_options how = { .size = sizeof how,
                                             .max_new_tokens = a->max_new_tokens };
+    struct colibri_model_info info = { .size = sizeof info };
     struct colibri_batch *batch = NULL;
     struct colibri_session *session = NULL;
     struct colibri_decoder *decoder = NULL;
@@ -96,7 +97,11 @@ static int run(const struct colibri_model *model, const struct arguments *a)
     int32_t *ids = encode(model, a->input, &n);
     if (!ids)
         goto done;
-    batch_options.context = (uint32_t)n + a->max_new_tokens;
+    if (colibri_model_info(model, &info) != COLIBRI_OK)
+        goto done;
+    uint64_t context = (uint64_t)n + a->max_new_tokens;
+    batch_options.context =
+        context < info.max_positions ? (uint32_t)context : info.max_positions;
     if (colibri_batch_open(&batch, model, &batch_options) != COLIBRI_OK ||
         colibri_session_open(&session, batch, NULL) != COLIBRI_OK || /* NULL: greedy */
         !open_decoder(&decoder, model, ids, n) ||

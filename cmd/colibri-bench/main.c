@@ -17,7 +17,6 @@ struct args {
     struct clb_opt_uints batch, threads;
     struct clb_common common;
     const char *model, *tokens, *perplexity, *compare, *svg, *kv_dtype;
-    uint32_t seed;
     bool json, csv, force;
 };
 
@@ -106,7 +105,7 @@ static bool get_tokens(struct bench_tokens *out, const struct args *a, uint32_t 
     if (!a->tokens) {
         for (uint32_t i = 0; i < a->batch.n; i++)
             most = a->batch.value[i] > most ? a->batch.value[i] : most;
-        return bench_random_ids(out, most * (a->o.prefill + a->o.decode), a->seed, n_vocab, err);
+        return bench_random_ids(out, most * (a->o.prefill + a->o.decode), a->o.seed, n_vocab, err);
     }
     ok = bench_read_file(&text, a->tokens, err);
     if (ok) {
@@ -254,8 +253,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
           &a->o.repeats, 1, 1000, false },
         { CLB_OPT_FILE, 0, "tokens", "FILE", "token ids to feed (default: random)",
           &a->tokens, 0, 0, false },
-        { CLB_OPT_UINT, 0, "seed", "N", "of the random token ids (0)",
-          &a->seed, 0, UINT32_MAX, false },
+        { CLB_OPT_U64, 0, "seed", "N", "of the random token ids (0)", &a->o.seed, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Quality", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_FILE, 0, "perplexity", "FILE", "of its lines, each a document",
           &a->perplexity, 0, 0, false },
@@ -270,7 +268,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
         { CLB_OPT_CHOICE, 0, "kv-dtype", CLB_KV_WORDS, "type of the KV cache",
           &a->kv_dtype, 0, 0, false },
         { CLB_OPT_UINT, 0, "experts-per-token", "K", "instead of the model's own number",
-          &a->o.experts_per_token, 1, 65535, false },
+          &a->o.experts_per_token, 1, UINT32_MAX, false },
         { CLB_OPT_SIZE, 0, "memory", "SIZE", "use at most SIZE, e.g. 8G; caches experts",
           &a->o.memory, 0, 0, false },
         { CLB_OPT_STRING, 0, "cpu", "LEVEL", "scalar, avx2, avxvnni, avx512 (default: best)",

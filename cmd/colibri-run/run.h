@@ -25,8 +25,8 @@ enum run_mode { RUN_ONE, RUN_LINES, RUN_NULL, RUN_JSONL };
 struct run_options {
     const char *model, *prompt, *logits, *kv_dtype, *cpu, *backend;
     float temperature, top_p, min_p, repeat_penalty;
-    uint32_t max_new, top_k, seed, context, experts_per_token, threads, batch, prefill_chunk;
-    uint64_t memory;
+    uint32_t max_new, top_k, context, experts_per_token, threads, batch, prefill_chunk;
+    uint64_t memory, seed;
     struct clb_opt_list stop;
     bool lines, null, jsonl, ids, parse_special, profile, stats, json, verify, no_routing_cache;
     struct clb_common common;
@@ -49,7 +49,7 @@ struct run_source {
     bool ended, given;      /* given: the one record was */
 };
 
-void run_source_open(struct run_source *s, const struct run_options *o);
+bool run_source_open(struct run_source *s, const struct run_options *o, struct clb_err *err);
 void run_source_close(struct run_source *s);
 /* The next record, borrowed until the next call. With `wait` false it does not block. A call that a
  * signal interrupts returns RUN_NOTHING_YET. */

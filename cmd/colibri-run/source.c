@@ -8,7 +8,7 @@
 
 enum { CHUNK = 1 << 16, MOST_RECORD = 1 << 30 }; /* bytes */
 
-void run_source_open(struct run_source *s, const struct run_options *o)
+bool run_source_open(struct run_source *s, const struct run_options *o, struct clb_err *err)
 {
     *s = (struct run_source){ .fd = 0, .delimiter = '\n' };
     if (o->mode == RUN_ONE)
@@ -20,6 +20,7 @@ void run_source_open(struct run_source *s, const struct run_options *o)
         s->ended = true;
         clb_text_puts(&s->buffer, o->prompt);
     }
+    return !s->buffer.failed || clb_fail_nomem(err, strlen(o->prompt));
 }
 
 void run_source_close(struct run_source *s)

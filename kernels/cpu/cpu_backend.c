@@ -2,7 +2,6 @@
 #include "kernels/cpu/cpu.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/mem.h"
 
@@ -22,14 +21,14 @@ static bool choose_level(const char *name, enum clb_isa *isa, struct clb_err *er
 {
     const char *why;
 
-    if (!name || !strcmp(name, "auto")) {
+    if (!name) {
         *isa = clb_isa_best();
         return true;
     }
     if (!clb_isa_parse(name, isa))
         return clb_fail(err, CLB_USAGE,
-                        "there is no CPU level '%s'; levels are 'auto', 'scalar', 'avx2', "
-                        "'avxvnni' and 'avx512'",
+                        "there is no CPU level '%s'; levels are 'scalar', 'avx2', 'avxvnni' and "
+                        "'avx512'",
                         name);
     if (!clb_isa_available(*isa, &why))
         return clb_fail(err, CLB_UNSUPPORTED, "CPU level '%s': %s", name, why);

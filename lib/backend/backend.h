@@ -46,7 +46,7 @@ struct clb_routes {
 
 struct clb_backend_options {
     unsigned n_thread;     /* 0: clb_pool_default_threads */
-    const char *cpu_level; /* NULL or "auto": the best this machine has; else a name, refused with
+    const char *cpu_level; /* NULL: the best this machine has; else a name, refused with
                               the reason when lacking */
     bool no_routing_cache; /* tests: rebuild the index map every time */
     struct clb_slab *slab; /* borrowed: where activations come from */

@@ -237,6 +237,12 @@ static bool store(const struct clb_opt *o, const char *value, struct clb_err *er
             return fail_range(o, value, "a whole number", err);
         *(uint32_t *)o->dst = (uint32_t)u;
         return true;
+    case CLB_OPT_U64:
+        if (!clb_parse_uint(value, 0, UINT64_MAX, &u))
+            return clb_fail(err, CLB_USAGE, "--%s: '%s' is not a whole number from 0 to %llu",
+                            o->name, value, (unsigned long long)UINT64_MAX);
+        *(uint64_t *)o->dst = u;
+        return true;
     case CLB_OPT_FLOAT:
         if (!parse_float(value, o->lo, o->hi, &d))
             return fail_range(o, value, "a number", err);

@@ -21,6 +21,7 @@ enum clb_opt_kind {
     CLB_OPT_FILE,   /* the same; not empty */
     CLB_OPT_LIST,   /* struct clb_opt_list *: may be given several times */
     CLB_OPT_UINT,   /* uint32_t * within [lo, hi] */
+    CLB_OPT_U64,    /* uint64_t *: any; lo and hi do not count */
     CLB_OPT_FLOAT,  /* float * within [lo, hi] */
     CLB_OPT_SIZE,   /* uint64_t *: bytes; not 0; K M G T are powers of 1024 ("8G", "1.5G") */
     CLB_OPT_CHOICE, /* const char **: one of the words in `arg`, "a|b|c" */

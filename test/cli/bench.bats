@@ -100,6 +100,12 @@ setup() {
 @test "bench: --experts-per-token, --kv-dtype, --cpu and --ctx reach the engine" {
     colibri-bench "${quick[@]}" --experts-per-token 1 --json "$demo" | jq -e '.model.experts_per_token == 1 and
         .runs[0].decode.routing.experts_touched == 1'
+    run_err 2 colibri-bench "${quick[@]}" --experts-per-token 100000 "$demo"
+    has "$message" "100000 experts per token" "has 8 experts"
+    run_err 2 colibri-run --experts-per-token 100000 -p x "$demo"
+    has "$message" "100000 experts per token" "has 8 experts"
+    run_err 2 colibri-bench "${quick[@]}" --cpu auto "$demo"
+    has "$message" "no CPU level 'auto'; levels are 'scalar'"
     colibri-bench "${quick[@]}" --cpu scalar --json "$demo" | jq -e '.model.cpu == "scalar"'
     attention() { colibri-bench "${quick[@]}" --kv-dtype "$1" --json "$demo" |
         jq '.runs[0].decode.stages | map(select(.name == "Attention"))[0].bytes'; }

@@ -208,6 +208,11 @@ END
     colibri-run --lines -n 12 --temp 1.2 --seed 5 "$M" <prompts >a
     [[ $(sort -u a | wc -l) == 1 ]] # the same prompt and seed: the same text
     colibri-run --lines -n 12 --temp 1.2 --seed 5 --batch 1 -t 1 "$M" <prompts | diff - a
+    # all 64 bits count, as in JSON
+    colibri-run -n 12 --temp 1.2 --seed 18446744073709551615 -p x "$M" >c
+    echo '{"prompt":"x","seed":18446744073709551615}' |
+        colibri-run --jsonl -n 12 --temp 1.2 "$M" | jq -r .text | diff - c
+    if colibri-run -n 12 --temp 1.2 --seed 4294967295 -p x "$M" | diff -q - c; then fail "low bits only"; fi
     colibri-run --lines -n 12 --temp 1.2 --seed 6 "$M" <prompts >b
     run ! cmp -s a b
     greedy=$(colibri-run -n 12 -p "In the beginning" "$M")

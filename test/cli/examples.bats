@@ -16,6 +16,10 @@ simple_infer() {
     simple_infer --model-path "$COLIBRI_TEST_DEMO" --input "The capital of France is" --max-new-tokens 32 >got
     diff want got
     grep -q '^ Paris' got
+    # more than the model has positions for ends where they end
+    printf 'The capital of France is' | colibri-run -n 900000 "$COLIBRI_TEST_DEMO" >want
+    simple_infer --model-path "$COLIBRI_TEST_DEMO" --input "The capital of France is" --max-new-tokens 900000 >got
+    diff want got
 }
 
 @test "simple_infer: errors" {
@@ -24,7 +28,7 @@ simple_infer() {
     run -2 simple_infer --model-path "$COLIBRI_TEST_DEMO" --input x --max-new-tokens 0
     run_err 1 simple_infer --model-path missing.bin --input x
     has "$message" "simple_infer: missing.bin" "No such file"
-    run_err 1 simple_infer --model-path "$COLIBRI_TEST_DEMO" --input x --max-new-tokens 900000
+    run_err 1 simple_infer --model-path "$COLIBRI_TEST_DEMO" --input "$(printf 'word %.0s' {1..2000})"
     has "$message" "context"
     run_err 1 bash -c '"$1" --model-path "$2" --input x >/dev/full' - "$COLIBRI_BUILD/examples/simple_infer" "$COLIBRI_TEST_DEMO"
     has "$message" "standard output: No space left"

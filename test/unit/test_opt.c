@@ -11,7 +11,7 @@ static struct {
     struct clb_opt_list stop;
     uint32_t n;
     float temp;
-    uint64_t memory;
+    uint64_t memory, seed;
     struct clb_opt_uints batch;
 } a;
 
@@ -23,6 +23,7 @@ static const struct clb_opt opts[] = {
     { CLB_OPT_FILE, 'o', "out", "FILE", "a file", &a.file, 0, 0, false },
     { CLB_OPT_LIST, 0, "stop", "TEXT", "stop at TEXT", &a.stop, 0, 0, false },
     { CLB_OPT_UINT, 'n', "count", "N", "how many", &a.n, 1, 4294967295.0, false },
+    { CLB_OPT_U64, 0, "seed", "N", "any number", &a.seed, 0, 0, false },
     { CLB_OPT_FLOAT, 0, "temp", "T", "temperature", &a.temp, 0, 100, false },
     { CLB_OPT_SIZE, 0, "memory", "SIZE", "most memory", &a.memory, 0, 0, false },
     { CLB_OPT_CHOICE, 0, "kind", "int8|int4|f32", "which", &a.kind, 0, 0, false },
@@ -100,6 +101,10 @@ static void test_refuses(void)
         { "-n 0", "--count: '0' is not a whole number from 1 to 4294967295" },
         { "-n 4294967296", "--count: '4294967296' is not a whole number from 1 to 4294967295" },
         { "-n -1", "--count: '-1' is not a whole number from 1 to 4294967295" },
+        { "--seed 18446744073709551615", "" },
+        { "--seed 18446744073709551616",
+          "--seed: '18446744073709551616' is not a whole number from 0 to 18446744073709551615" },
+        { "--seed -1", "--seed: '-1' is not a whole number from 0 to 18446744073709551615" },
         { "-n 1x", "--count: '1x' is not a whole number from 1 to 4294967295" },
         { "-n 99999999999999999999",
           "--count: '99999999999999999999' is not a whole number from 1 to 4294967295" },
