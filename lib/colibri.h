@@ -171,6 +171,8 @@ struct colibri_memory_plan {
     uint64_t kv_cache, activations, host_buffers;
     uint64_t total;
     uint64_t available; /* what the system or the limit still allows; 0: unknown */
+    uint32_t context;   /* the options with their defaults resolved */
+    int32_t kv_dtype;
 };
 COLIBRI_API int colibri_plan_batch(const struct colibri_model *model,
                                    const struct colibri_batch_options *options,

@@ -9,14 +9,6 @@
 
 typedef unsigned long long ull;
 
-/* The context that the library takes when none is given. */
-static uint32_t context(const struct clb_reader *r, const struct inspect_options *o)
-{
-    uint32_t most = r->arch.max_positions < 4096 ? r->arch.max_positions : 4096;
-
-    return o->context ? o->context : most;
-}
-
 static void row(struct clb_table *t, const char *name, uint64_t bytes, const char *note)
 {
     char text[CLB_HUMAN];
@@ -35,7 +27,7 @@ static bool show(const struct clb_reader *r, const struct inspect_options *o,
     struct clb_table *t;
 
     printf("%s: %u sequence%s of %u tokens\n", inspect_name(name, r), batch, batch == 1 ? "" : "s",
-           context(r, o));
+           p->context);
     t = clb_table_new("memory|>bytes|");
     row(t, "weights", p->weights,
         o->memory && p->weights < r->size ? "dense weights and an expert cache" : "mapped");
@@ -58,7 +50,7 @@ static void show_json(const struct clb_reader *r, const struct inspect_options *
     printf("{\"file\":%s,\"context\":%u,\"batch\":%u,\"weights\":%llu,\"kv_cache\":%llu,"
            "\"activations\":%llu,"
            "\"host_buffers\":%llu,\"total\":%llu,\"available\":%llu,\"fits\":%s}\n",
-           name.p ? name.p : "null", context(r, o), o->batch ? o->batch : 1, (ull)p->weights,
+           name.p ? name.p : "null", p->context, o->batch ? o->batch : 1, (ull)p->weights,
            (ull)p->kv_cache, (ull)p->activations, (ull)p->host_buffers, (ull)p->total,
            (ull)p->available, p->available && p->total > p->available ? "false" : "true");
     clb_text_free(&name);

@@ -55,9 +55,6 @@ static bool open_batch(struct run *r, struct clb_err *err)
     if (colibri_plan_batch(r->model, &bo, &r->plan) != COLIBRI_OK ||
         colibri_batch_open(&r->batch, r->model, &bo) != COLIBRI_OK)
         return clb_engine_fail(err);
-    r->context = o->context                     ? o->context
-                 : r->info.max_positions < 4096 ? r->info.max_positions
-                                                : 4096;
     if (o->mode != RUN_ONE)
         clb_progress_start_count("running", most, "prompts", o->common.quiet);
     return true;

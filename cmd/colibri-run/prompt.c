@@ -67,10 +67,10 @@ static bool set_prompt(struct run_job *job, struct clb_str text, struct clb_err 
 
     if (!(r->o.ids ? parse_ids(job, text, err) : encode(job, text, err)))
         return false;
-    if (job->n_ids > r->context)
+    if (job->n_ids > r->plan.context)
         return clb_fail(err, CLB_BAD_INPUT, "the prompt has %zu tokens, but the context holds %u%s",
-                        job->n_ids, r->context,
-                        r->context < r->info.max_positions ? "; --ctx makes it longer" : "");
+                        job->n_ids, r->plan.context,
+                        r->plan.context < r->info.max_positions ? "; --ctx makes it longer" : "");
     return true;
 }
 

@@ -127,7 +127,7 @@ struct run {
     struct colibri_memory_plan plan;
     struct run_source source;
     struct run_job *head, *tail; /* not yet written */
-    uint32_t n_active, n_session, context;
+    uint32_t n_active, n_session;
     size_t n_waiting; /* in the list */
     uint64_t n_record, n_failed, n_done;
     bool streams;       /* stdout is for someone who waits */

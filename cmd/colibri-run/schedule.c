@@ -136,7 +136,7 @@ static bool next_token(struct run_job *job, struct clb_err *err)
 {
     struct run *r = job->run;
 
-    if (job->n_new >= job->max_new || job->n_ids + job->n_new >= r->context) {
+    if (job->n_new >= job->max_new || job->n_ids + job->n_new >= r->plan.context) {
         job->finish = RUN_LENGTH;
         return true;
     }

@@ -8,15 +8,6 @@
 #include "lib/cli/report.h"
 #include "lib/cli/table.h"
 
-static const char *kv_name(const struct run *r)
-{
-    const char *w = r->info.expert_dtype;
-
-    if (r->o.kv_dtype)
-        return r->o.kv_dtype;
-    return !strcmp(w, "f32") || !strcmp(w, "bf16") || !strcmp(w, "fp16") ? "f32" : "f16";
-}
-
 static void print_plan(const struct colibri_memory_plan *p)
 {
     char a[CLB_HUMAN], b[CLB_HUMAN], c[CLB_HUMAN], d[CLB_HUMAN], e[CLB_HUMAN];
@@ -43,8 +34,8 @@ void run_print_setup(const struct run *r)
             clb_human_count(a, i->parameters), clb_human_count(b, i->active_parameters),
             i->expert_dtype, i->dense_dtype);
     fprintf(stderr, "device       %s\n", i->device);
-    fprintf(stderr, "KV cache     %s, context %u, %u session%s side by side\n", kv_name(r),
-            r->context, r->n_session, r->n_session > 1 ? "s" : "");
+    fprintf(stderr, "KV cache     %s, context %u, %u session%s side by side\n",
+            clb_engine_kv_word(r->plan.kv_dtype), r->plan.context, r->n_session, r->n_session > 1 ? "s" : "");
     print_plan(&r->plan);
 }
 
@@ -189,8 +180,8 @@ static bool print_json(const struct run *r, const struct colibri_memory_stats *m
     clb_text_printf(
         &t,
         "\"steps\":%llu,\"ready_seconds\":%.6f,\"context\":%u,\"kv_dtype\":\"%s\",\"threads\":%u,",
-        (unsigned long long)c->steps, c->ready - c->started, r->context, kv_name(r),
-        r->info.threads);
+        (unsigned long long)c->steps, c->ready - c->started, r->plan.context,
+        clb_engine_kv_word(r->plan.kv_dtype), r->info.threads);
     clb_text_printf(
         &t,
         "\"plan\":{\"weights\":%llu,\"kv_cache\":%llu,\"activations\":%llu,\"host_buffers\":%llu,"

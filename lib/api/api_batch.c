@@ -45,6 +45,9 @@ int colibri_plan_batch(const struct colibri_model *model,
                        struct colibri_memory_plan *plan)
 {
     struct clb_batch_options o;
+    static const int32_t kv[] = { [CLB_KV_F32] = COLIBRI_KV_F32,
+                                  [CLB_KV_F16] = COLIBRI_KV_F16,
+                                  [CLB_KV_INT8] = COLIBRI_KV_INT8 };
     struct clb_memory_plan p;
     struct clb_err err;
 
@@ -61,6 +64,8 @@ int colibri_plan_batch(const struct colibri_model *model,
         .host_buffers = p.host_buffers,
         .total = p.total,
         .available = p.available,
+        .context = p.context,
+        .kv_dtype = kv[p.kv_dtype],
     };
     return clb_api_give(plan, &full, sizeof full, "memory_plan", &err) ? COLIBRI_OK
                                                                        : clb_api_fail(&err);

@@ -21,6 +21,11 @@ int32_t clb_engine_kv_dtype(const char *word)
                                   : COLIBRI_KV_INT8;
 }
 
+const char *clb_engine_kv_word(int32_t dtype)
+{
+    return dtype == COLIBRI_KV_F32 ? "f32" : dtype == COLIBRI_KV_F16 ? "f16" : "int8";
+}
+
 static bool is_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');

@@ -16,6 +16,7 @@ bool clb_engine_fail(struct clb_err *err);
 /* --kv-dtype: a word of this CHOICE (NULL: not given) to enum colibri_kv_dtype. */
 #define CLB_KV_WORDS "f32|f16|int8"
 int32_t clb_engine_kv_dtype(const char *word);
+const char *clb_engine_kv_word(int32_t dtype); /* the reverse; not of COLIBRI_KV_DEFAULT */
 
 /* Token ids in decimal, separated by white space, each below n_vocab. On success *ids [*n] is the
  * caller's, to be given to clb_free; it is NULL when there are none. */

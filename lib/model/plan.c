@@ -27,7 +27,9 @@ bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct c
     struct clb_kv_shape kv;
     uint64_t run, system = clb_memory_available("");
 
-    *p = (struct clb_memory_plan){ .host_buffers = s->host_bytes };
+    *p = (struct clb_memory_plan){ .host_buffers = s->host_bytes,
+                                   .context = s->acts.max_context,
+                                   .kv_dtype = s->acts.kv_dtype };
     p->activations =
         clb_slab_cost(&m->slab_options, m->op->acts_bytes(m->be, &m->reader.arch, &s->acts));
     if (!clb_kv_shape_init(&kv, &m->reader.arch, s->acts.kv_dtype) ||

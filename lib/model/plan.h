@@ -15,6 +15,8 @@ struct clb_memory_plan {
     uint64_t weights; /* the file, or dense weights and the expert cache under a memory limit */
     uint64_t kv_cache, activations, host_buffers, total;
     uint64_t available; /* what the system or the limit leaves for all of it; 0: unknown */
+    uint32_t context;
+    enum clb_kv_dtype kv_dtype;
 };
 
 /* CLB_USAGE when a size does not fit in 64 bits. */

@@ -407,6 +407,27 @@ static void generation_streams_tokens(void)
     colibri_unload_model(m);
 }
 
+static void plan_resolves_the_defaults(void)
+{
+    struct colibri_model_info info = { .size = sizeof info };
+    struct colibri_memory_plan plan = { .size = sizeof plan };
+    struct colibri_batch_options o = { .size = sizeof o };
+    struct colibri_model *m = load();
+
+    CHECK_EQ(colibri_model_info(m, &info), 0);
+    CHECK_EQ(colibri_plan_batch(m, &o, &plan), 0);
+    CHECK_EQ(plan.context, info.max_positions < 4096 ? info.max_positions : 4096);
+    CHECK_EQ(plan.kv_dtype, strcmp(info.expert_dtype, "f32") ? COLIBRI_KV_F16 : COLIBRI_KV_F32);
+    o.kv_dtype = COLIBRI_KV_INT8;
+    CHECK_EQ(colibri_plan_batch(m, &o, &plan), 0);
+    CHECK_EQ(plan.kv_dtype, COLIBRI_KV_INT8);
+    plan.size = offsetof(struct colibri_memory_plan, context); /* as a caller of before knows it */
+    plan.context = 1;
+    CHECK_EQ(colibri_plan_batch(m, &o, &plan), 0);
+    CHECK_EQ(plan.context, 1);
+    colibri_unload_model(m);
+}
+
 static void memory_is_planned_counted_and_returned(void)
 {
     struct colibri_batch_options o = { .size = sizeof o, .max_sessions = 3, .context = 100 };
@@ -421,6 +442,7 @@ static void memory_is_planned_counted_and_returned(void)
         unsetenv("COLIBRI_MEMORY_POOL_DISABLE");
         CHECK_EQ(colibri_plan_batch(m, &o, &plan), 0);
         CHECK_EQ(plan.weights, tiny.n);
+        CHECK_EQ(plan.context, 100);
         CHECK(plan.kv_cache > 0 && plan.activations > 0 && plan.host_buffers > 3 * VOCAB * 4 &&
               plan.available > 0);
         CHECK_EQ(plan.total, plan.weights + plan.kv_cache + plan.activations + plan.host_buffers);
@@ -612,6 +634,7 @@ int main(void)
     TEST(sessions_step_by_step);
     TEST(null_arguments_are_refused);
     TEST(generation_streams_tokens);
+    TEST(plan_resolves_the_defaults);
     TEST(memory_is_planned_counted_and_returned);
     TEST(profile_counts_what_a_batch_does);
     TEST(addresses_are_found);
