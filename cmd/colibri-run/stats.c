@@ -35,7 +35,8 @@ void run_print_setup(const struct run *r)
             i->expert_dtype, i->dense_dtype);
     fprintf(stderr, "device       %s\n", i->device);
     fprintf(stderr, "KV cache     %s, context %u, %u session%s side by side\n",
-            clb_engine_kv_word(r->plan.kv_dtype), r->plan.context, r->n_session, r->n_session > 1 ? "s" : "");
+            clb_engine_kv_word(r->plan.kv_dtype), r->plan.context, r->n_session,
+            r->n_session > 1 ? "s" : "");
     print_plan(&r->plan);
 }
 

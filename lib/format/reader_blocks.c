@@ -40,6 +40,41 @@ static void read_word(struct clb_header *h, const char *what, const char *want)
                       s.p, want);
 }
 
+/* -- objects ---------------------------------------------------------------------------------- */
+
+/* One key of an object and what reads its value into `to`. */
+struct member {
+    const char *key;
+    void (*read)(struct clb_header *h, void *to);
+    bool optional;
+};
+
+/* `what` names the object when a key is missing; unknown keys are passed over. */
+static void read_members(struct clb_header *h, const struct member *m, int n, const char *what,
+                         void *to)
+{
+    struct clb_str key;
+    uint32_t seen = 0;
+
+    clb_json_object(&h->j);
+    while (clb_json_key(&h->j, &key)) {
+        int k = 0;
+        while (k < n && !clb_str_is(key, m[k].key))
+            k++;
+        if (k == n) {
+            clb_json_skip(&h->j, NULL);
+            continue;
+        }
+        seen |= 1u << k;
+        m[k].read(h, to);
+    }
+    for (int k = 0; k < n && clb_json_ok(&h->j); k++)
+        if (!m[k].optional && !(seen >> k & 1))
+            clb_header_missing(h, what, m[k].key);
+}
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
+
 /* -- tensors ---------------------------------------------------------------------------------- */
 
 /* [rows, cols], or [n] of a vector, as demanded. */
@@ -56,48 +91,40 @@ static void read_shape(struct clb_header *h, const struct clb_tensor_spec *s)
                       (unsigned long long)got[0], (unsigned long long)got[1], s->rows, s->cols);
 }
 
-static void read_tensor(struct clb_header *h, struct clb_tensor *t)
+static void tensor_dtype(struct clb_header *h, void *to)
 {
-    static const char *const names[] = { "dtype", "layout", "shape",        "offset",
-                                         "size",  "crc32",  "scale_offset", NULL };
-    struct clb_str key;
-    uint32_t seen = 0;
-    int k;
-
-    clb_json_object(&h->j);
-    while (clb_json_key(&h->j, &key)) {
-        k = clb_header_index(key, names);
-        seen |= k >= 0 ? 1u << k : 0;
-        switch (k) {
-        case 0:
-            t->dtype = read_dtype(h);
-            break;
-        case 1:
-            read_word(h, "layout", clb_form_layout(t->spec.form));
-            break;
-        case 2:
-            read_shape(h, &t->spec);
-            break;
-        case 3:
-            t->offset = clb_header_place(h);
-            break;
-        case 4:
-            t->size = clb_header_place(h);
-            break;
-        case 5:
-            t->crc32 = clb_header_crc(h);
-            break;
-        case 6:
-            t->scale_offset = clb_header_place(h);
-            break;
-        default:
-            clb_json_skip(&h->j, NULL);
-        }
-    }
-    for (k = 0; k < 6 && clb_json_ok(&h->j); k++)
-        if (!(seen >> k & 1))
-            clb_header_missing(h, t->name, names[k]);
+    ((struct clb_tensor *)to)->dtype = read_dtype(h);
 }
+static void tensor_layout(struct clb_header *h, void *to)
+{
+    read_word(h, "layout", clb_form_layout(((struct clb_tensor *)to)->spec.form));
+}
+static void tensor_shape(struct clb_header *h, void *to)
+{
+    read_shape(h, &((struct clb_tensor *)to)->spec);
+}
+static void tensor_offset(struct clb_header *h, void *to)
+{
+    ((struct clb_tensor *)to)->offset = clb_header_place(h);
+}
+static void tensor_size(struct clb_header *h, void *to)
+{
+    ((struct clb_tensor *)to)->size = clb_header_place(h);
+}
+static void tensor_crc(struct clb_header *h, void *to)
+{
+    ((struct clb_tensor *)to)->crc32 = clb_header_crc(h);
+}
+static void tensor_scale(struct clb_header *h, void *to)
+{
+    ((struct clb_tensor *)to)->scale_offset = clb_header_place(h);
+}
+static const struct member tensor_members[] = {
+    { "dtype", tensor_dtype, false },   { "layout", tensor_layout, false },
+    { "shape", tensor_shape, false },   { "offset", tensor_offset, false },
+    { "size", tensor_size, false },     { "crc32", tensor_crc, false },
+    { "scale_offset", tensor_scale, true },
+};
 
 /* Keys stand in the order in which the descriptor demands them. */
 void clb_header_tensors(struct clb_header *h)
@@ -118,7 +145,8 @@ void clb_header_tensors(struct clb_header *h)
                           i < r->n_tensors ? r->tensors[i].name : "", i < r->n_tensors ? "'" : "");
             return;
         }
-        read_tensor(h, &r->tensors[i++]);
+        struct clb_tensor *t = &r->tensors[i++];
+        read_members(h, tensor_members, COUNT(tensor_members), t->name, t);
     }
     if (clb_json_ok(&h->j) && i < r->n_tensors)
         clb_json_fail(&h->j, "tensor '%s' is missing", r->tensors[i].name);
@@ -126,49 +154,42 @@ void clb_header_tensors(struct clb_header *h)
 
 /* -- experts ---------------------------------------------------------------------------------- */
 
-static void read_part(struct clb_header *h, struct clb_expert_part *p, enum clb_part which)
+static void part_dtype(struct clb_header *h, void *to)
 {
-    static const char *const names[] = { "dtype",    "shape",   "at", "scale",
-                                         "scale_at", "bias_at", NULL };
-    struct clb_tensor_spec spec = { .form = CLB_FORM_MATRIX, .rows = p->rows, .cols = p->cols };
-    struct clb_str key;
-    uint32_t seen = 0;
-    int k;
-
-    clb_json_object(&h->j);
-    while (clb_json_key(&h->j, &key)) {
-        k = clb_header_index(key, names);
-        seen |= k >= 0 ? 1u << k : 0;
-        switch (k) {
-        case 0:
-            p->dtype = read_dtype(h);
-            break;
-        case 1:
-            read_shape(h, &spec);
-            break;
-        case 2:
-            p->at = clb_header_place(h);
-            break;
-        case 3:
-            read_word(h, "scale", clb_scale_word(p->dtype));
-            break;
-        case 4:
-            p->scale_at = clb_header_place(h);
-            break;
-        case 5:
-            p->bias_at = clb_header_place(h);
-            break;
-        default:
-            clb_json_skip(&h->j, NULL);
-        }
-    }
-    for (k = 0; k < 4 && clb_json_ok(&h->j); k++)
-        if (!(seen >> k & 1))
-            clb_header_missing(h, clb_part_name[which], names[k]);
+    ((struct clb_expert_part *)to)->dtype = read_dtype(h);
 }
-
-static void read_parts(struct clb_header *h, struct clb_expert_layer *x)
+static void part_shape(struct clb_header *h, void *to)
 {
+    const struct clb_expert_part *p = to;
+
+    read_shape(h, &(struct clb_tensor_spec){
+                      .form = CLB_FORM_MATRIX, .rows = p->rows, .cols = p->cols });
+}
+static void part_at(struct clb_header *h, void *to)
+{
+    ((struct clb_expert_part *)to)->at = clb_header_place(h);
+}
+static void part_scale(struct clb_header *h, void *to)
+{
+    read_word(h, "scale", clb_scale_word(((struct clb_expert_part *)to)->dtype));
+}
+static void part_scale_at(struct clb_header *h, void *to)
+{
+    ((struct clb_expert_part *)to)->scale_at = clb_header_place(h);
+}
+static void part_bias_at(struct clb_header *h, void *to)
+{
+    ((struct clb_expert_part *)to)->bias_at = clb_header_place(h);
+}
+static const struct member part_members[] = {
+    { "dtype", part_dtype, false },      { "shape", part_shape, false },
+    { "at", part_at, false },            { "scale", part_scale, false },
+    { "scale_at", part_scale_at, true }, { "bias_at", part_bias_at, true },
+};
+
+static void read_parts(struct clb_header *h, void *to)
+{
+    struct clb_expert_layer *x = to;
     struct clb_str key;
     int i = 0;
 
@@ -181,7 +202,7 @@ static void read_parts(struct clb_header *h, struct clb_expert_layer *x)
             return;
         }
         x->part[i].scale_at = x->part[i].bias_at = 0;
-        read_part(h, &x->part[i], (enum clb_part)i);
+        read_members(h, part_members, COUNT(part_members), clb_part_name[i], &x->part[i]);
         i++;
     }
     if (i < CLB_PARTS)
@@ -196,8 +217,9 @@ static bool new_expert_layer(struct clb_header *h, struct clb_expert_layer *x)
     return (x->offset && x->size && x->crc32) || clb_header_no_memory(h);
 }
 
-static void read_crcs(struct clb_header *h, struct clb_expert_layer *x)
+static void read_crcs(struct clb_header *h, void *to)
 {
+    struct clb_expert_layer *x = to;
     uint32_t i = 0;
 
     clb_json_array(&h->j);
@@ -221,48 +243,31 @@ static void read_fixed(struct clb_header *h, const char *what, uint32_t want)
                       (unsigned long long)v, want);
 }
 
-static void read_expert_layer(struct clb_header *h, struct clb_expert_layer *x)
+static void expert_layer(struct clb_header *h, void *to)
 {
-    static const char *const names[] = {
-        "layer", "count", "offset", "size", "crc32", "parts", NULL
-    };
-    struct clb_str key;
-    uint32_t seen = 0;
-    int k;
-
-    if (!new_expert_layer(h, x))
-        return;
-    clb_json_object(&h->j);
-    while (clb_json_key(&h->j, &key)) {
-        k = clb_header_index(key, names);
-        seen |= k >= 0 ? 1u << k : 0;
-        switch (k) {
-        case 0:
-            read_fixed(h, "layer", x->layer);
-            break;
-        case 1:
-            read_fixed(h, "count", x->count);
-            break;
-        case 2:
-            read_numbers(h, "offset", x->offset, x->count, INT64_MAX);
-            break;
-        case 3:
-            read_numbers(h, "size", x->size, x->count, INT64_MAX);
-            break;
-        case 4:
-            read_crcs(h, x);
-            break;
-        case 5:
-            read_parts(h, x);
-            break;
-        default:
-            clb_json_skip(&h->j, NULL);
-        }
-    }
-    for (k = 0; k < 6 && clb_json_ok(&h->j); k++)
-        if (!(seen >> k & 1))
-            clb_header_missing(h, "experts", names[k]);
+    read_fixed(h, "layer", ((struct clb_expert_layer *)to)->layer);
 }
+static void expert_count(struct clb_header *h, void *to)
+{
+    read_fixed(h, "count", ((struct clb_expert_layer *)to)->count);
+}
+static void expert_offsets(struct clb_header *h, void *to)
+{
+    struct clb_expert_layer *x = to;
+
+    read_numbers(h, "offset", x->offset, x->count, INT64_MAX);
+}
+static void expert_sizes(struct clb_header *h, void *to)
+{
+    struct clb_expert_layer *x = to;
+
+    read_numbers(h, "size", x->size, x->count, INT64_MAX);
+}
+static const struct member expert_members[] = {
+    { "layer", expert_layer, false },     { "count", expert_count, false },
+    { "offset", expert_offsets, false },  { "size", expert_sizes, false },
+    { "crc32", read_crcs, false },        { "parts", read_parts, false },
+};
 
 /* One entry for each layer that has experts, ascending. */
 void clb_header_experts(struct clb_header *h)
@@ -285,7 +290,9 @@ void clb_header_experts(struct clb_header *h)
         struct clb_expert_layer *x = &r->experts[r->n_expert_layers++];
         x->layer = layer;
         x->count = r->arch.layer_experts[layer++];
-        read_expert_layer(h, x);
+        if (!new_expert_layer(h, x))
+            return;
+        read_members(h, expert_members, COUNT(expert_members), "experts", x);
     }
     for (; layer < r->arch.n_layer && clb_json_ok(&h->j); layer++)
         if (clb_arch_is_moe(&r->arch, layer))
@@ -294,30 +301,23 @@ void clb_header_experts(struct clb_header *h)
 
 /* -- sections --------------------------------------------------------------------------------- */
 
-static void read_section(struct clb_header *h, struct clb_section *s)
+static void section_offset(struct clb_header *h, void *to)
 {
-    static const char *const names[] = { "offset", "size", "crc32", NULL };
-    struct clb_str key;
-    uint32_t seen = 0;
-    int k;
-
-    clb_json_object(&h->j);
-    while (clb_json_key(&h->j, &key)) {
-        k = clb_header_index(key, names);
-        seen |= k >= 0 ? 1u << k : 0;
-        if (k == 0)
-            s->offset = clb_header_place(h);
-        else if (k == 1)
-            s->size = clb_header_place(h);
-        else if (k == 2)
-            s->crc32 = clb_header_crc(h);
-        else
-            clb_json_skip(&h->j, NULL);
-    }
-    for (k = 0; k < 3 && clb_json_ok(&h->j); k++)
-        if (!(seen >> k & 1))
-            clb_header_missing(h, s->name, names[k]);
+    ((struct clb_section *)to)->offset = clb_header_place(h);
 }
+static void section_size(struct clb_header *h, void *to)
+{
+    ((struct clb_section *)to)->size = clb_header_place(h);
+}
+static void section_crc(struct clb_header *h, void *to)
+{
+    ((struct clb_section *)to)->crc32 = clb_header_crc(h);
+}
+static const struct member section_members[] = {
+    { "offset", section_offset, false },
+    { "size", section_size, false },
+    { "crc32", section_crc, false },
+};
 
 void clb_header_sections(struct clb_header *h)
 {
@@ -338,6 +338,6 @@ void clb_header_sections(struct clb_header *h)
             return;
         }
         memcpy(s->name, key.p, key.n);
-        read_section(h, s);
+        read_members(h, section_members, COUNT(section_members), s->name, s);
     }
 }
