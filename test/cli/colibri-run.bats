@@ -413,7 +413,7 @@ END
 }
 
 @test "progress: on a terminal only" {
-    command -v script >/dev/null || skip "no script(1)"
+    script -qec true seen >/dev/null 2>&1 || skip "no script(1), or no pseudo-terminals"
     for ((i = 0; i < 300; i++)); do echo "$ask"; done >prompts
     script -qec "TERM=xterm colibri-run --cpu scalar -t 1 --lines -n 100 '$M' <prompts >out" seen >/dev/null
     grep -q 'running  \[' seen
