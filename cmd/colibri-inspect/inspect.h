@@ -16,8 +16,10 @@ struct inspect_options {
     bool json; /* for programs */
     bool quiet;
     bool many;       /* several files: say which one */
+    bool verbose;
     uint64_t memory; /* --plan: limit, 0: none */
-    uint32_t context, batch;
+    uint32_t context, batch, threads, experts_per_token;
+    const char *kv_dtype;
     const char *source_dir; /* --against */
     bool *differs;          /* set to true when the answer is no (--diff, --against) */
 };

@@ -5,6 +5,7 @@
 
 #include "cmd/colibri-inspect/inspect.h"
 #include "cmd/colibri-inspect/tokens.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/opt.h"
 #include "lib/cli/report.h"
 #include "lib/cli/sigbus.h"
@@ -61,8 +62,11 @@ static bool check_args(const struct args *a, int n_file, struct clb_err *err)
     if (a->o.json && a->summary)
         return clb_fail(err, CLB_USAGE,
                         "--summary is for people; without it the header is printed as JSON");
-    if (!a->plan && (a->o.memory || a->o.context || a->o.batch))
-        return clb_fail(err, CLB_USAGE, "--memory, --ctx and --batch belong to --plan");
+    if (!a->plan && (a->o.memory || a->o.context || a->o.batch || a->o.kv_dtype ||
+                     a->o.experts_per_token || a->o.threads))
+        return clb_fail(err, CLB_USAGE,
+                        "--memory, --ctx, --batch, --kv-dtype, --experts-per-token and --threads "
+                        "belong to --plan");
     return true;
 }
 
@@ -164,6 +168,12 @@ int main(int argc, char **argv)
           false },
         { CLB_OPT_UINT, 'b', "batch", "N", "for N sequences at a time (1)", &a.o.batch, 1, 65536,
           false },
+        { CLB_OPT_CHOICE, 0, "kv-dtype", CLB_KV_WORDS, "type of the KV cache (by the model)",
+          &a.o.kv_dtype, 0, 0, false },
+        { CLB_OPT_UINT, 0, "experts-per-token", "K", "instead of the model's number",
+          &a.o.experts_per_token, 1, UINT32_MAX, false },
+        { CLB_OPT_UINT, 't', "threads", "N", "with N threads (one per core)", &a.o.threads, 1, 1024,
+          false },
         { CLB_OPT_GROUP, 0, "Tokenizer: lines of JSON from standard input, a line each", NULL, NULL,
           NULL, 0, 0, false },
         { CLB_OPT_FLAG, 0, "encode", NULL, "text to token ids", &a.encode, 0, 0, false },
@@ -193,6 +203,7 @@ int main(int argc, char **argv)
         return status;
     a.o.differs = &a.differs;
     a.o.quiet = a.common.quiet;
+    a.o.verbose = a.common.verbose > 0;
     a.o.many = argc - first > 1;
     if (!check_args(&a, argc - first, &err))
         return clb_refuse(PROGRAM, &err, a.common.verbose);

@@ -9,6 +9,23 @@
 
 typedef unsigned long long ull;
 
+/* Mapped weights need not be in memory all at once: the system drops pages and reads them again.
+ * Under a limit nothing is mapped. */
+enum verdict { FITS, RUNS, TOO_LARGE };
+
+static enum verdict judge(const struct inspect_options *o, const struct colibri_memory_plan *p)
+{
+    if (!p->available || p->total <= p->available)
+        return FITS;
+    return o->memory || p->total - p->weights > p->available ? TOO_LARGE : RUNS;
+}
+
+static const char *const verdict_text[] = {
+    [FITS] = "it fits",
+    [RUNS] = "it runs, but reads weights from disk while it works",
+    [TOO_LARGE] = "it does not fit",
+};
+
 static void row(struct clb_table *t, const char *name, uint64_t bytes, const char *note)
 {
     char text[CLB_HUMAN];
@@ -37,7 +54,7 @@ static bool show(const struct clb_reader *r, const struct inspect_options *o,
     clb_table_rule(t);
     row(t, "total", p->total, "");
     if (p->available)
-        row(t, "available", p->available, p->total <= p->available ? "it fits" : "it does not fit");
+        row(t, "available", p->available, verdict_text[judge(o, p)]);
     return clb_table_print(t, stdout) || ferror(stdout) || clb_fail_nomem(err, 0);
 }
 
@@ -49,19 +66,24 @@ static void show_json(const struct clb_reader *r, const struct inspect_options *
     clb_text_json(&name, r->path, strlen(r->path));
     printf("{\"file\":%s,\"context\":%u,\"batch\":%u,\"weights\":%llu,\"kv_cache\":%llu,"
            "\"activations\":%llu,"
-           "\"host_buffers\":%llu,\"total\":%llu,\"available\":%llu,\"fits\":%s}\n",
+           "\"host_buffers\":%llu,\"total\":%llu,\"available\":%llu,\"fits\":%s,\"runs\":%s}\n",
            name.p ? name.p : "null", p->context, o->batch ? o->batch : 1, (ull)p->weights,
            (ull)p->kv_cache, (ull)p->activations, (ull)p->host_buffers, (ull)p->total,
-           (ull)p->available, p->available && p->total > p->available ? "false" : "true");
+           (ull)p->available, judge(o, p) == FITS ? "true" : "false",
+           judge(o, p) == TOO_LARGE ? "false" : "true");
     clb_text_free(&name);
 }
 
 bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, struct clb_err *err)
 {
-    struct colibri_load_options load = { .size = sizeof load, .memory = o->memory };
-    struct colibri_batch_options batch = { .size = sizeof batch,
-                                           .max_sessions = o->batch,
-                                           .context = o->context };
+    const struct colibri_load_options load = { .size = sizeof load,
+                                               .threads = o->threads,
+                                               .memory = o->memory };
+    const struct colibri_batch_options batch = { .size = sizeof batch,
+                                                 .max_sessions = o->batch,
+                                                 .context = o->context,
+                                                 .kv_dtype = clb_engine_kv_dtype(o->kv_dtype),
+                                                 .experts_per_token = o->experts_per_token };
     struct colibri_memory_plan plan = { .size = sizeof plan };
     struct colibri_model *m = colibri_load_model_ex(r->path, &load, NULL);
     bool ok;
@@ -78,7 +100,7 @@ bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, s
         show_json(r, o, &plan);
     else if (!show(r, o, &plan, err))
         return false;
-    if (plan.available && plan.total > plan.available)
+    if (judge(o, &plan) == TOO_LARGE)
         return clb_fail(err, CLB_NO_SPACE, "%s: %llu bytes are needed, but %llu are available",
                         r->path, (ull)plan.total, (ull)plan.available);
     return true;

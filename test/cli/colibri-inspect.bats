@@ -170,10 +170,40 @@ EOF
     [[ $(jq ".kv_cache == 3 * $one" <<<"$output") == true ]]
     mine=$(colibri-run --json -p x -n 1 demo.bin 2>&1 >/dev/null | jq .plan.total) # what a run takes, and nothing else
     [[ $(colibri-inspect --plan --json demo.bin | jq .total) == "$mine" ]]
+    for how in "--kv-dtype f32" "--kv-dtype int8" "--experts-per-token 1" "-t 1" "--threads 3"; do # the same run
+        # shellcheck disable=SC2086
+        mine=$(colibri-run $how --json -p x -n 1 demo.bin 2>&1 >/dev/null | jq .plan.total)
+        # shellcheck disable=SC2086
+        [[ $(colibri-inspect --plan $how --json demo.bin | jq .total) == "$mine" ]] || fail "$how"
+    done
+    [[ $(colibri-inspect --plan --kv-dtype f32 --json demo.bin | jq .total) -gt \
+        $(colibri-inspect --plan --kv-dtype int8 --json demo.bin | jq .total) ]]
+    run_err 2 colibri-inspect --plan --experts-per-token 9 demo.bin
+    has "$message" "has 8 experts"
     run -0 colibri-inspect --plan demo.bin
     has "$output" "1 sequence of 1024 tokens" "KV cache" total
     run -4 --separate-stderr colibri-inspect --plan --memory 100K demo.bin
     has "$stderr" "colibri-inspect: " bytes
+}
+
+@test "inspect: --plan tells a run that starts, but reads weights from disk, from one that does not" {
+    with() { # KB AVAILABLE, COMMAND...
+        echo "MemAvailable: $1 kB" >meminfo
+        # shellcheck disable=SC2016
+        unshare -rm sh -c 'mount --bind meminfo /proc/meminfo && exec "$@"' - "${@:2}"
+    }
+    with 1 true || skip "no namespaces"
+    colibri-inspect --plan --json demo.bin >plan.json
+    total=$(jq .total plan.json) weights=$(jq .weights plan.json)
+    run -0 with $((total / 1024 - 1)) colibri-inspect --plan demo.bin
+    has "$output" "it runs, but reads weights from disk while it works"
+    with $((total / 1024 - 1)) colibri-inspect --plan --json demo.bin | jq -e '.fits == false and .runs == true'
+    with $((total / 1024 - 1)) colibri-run -n 1 -p x demo.bin
+    run -4 --separate-stderr with $(((total - weights) / 1024 - 1)) colibri-inspect --plan --json demo.bin
+    jq -e '.fits == false and .runs == false' <<<"$output"
+    run_err 4 with $(((total - weights) / 1024 - 1)) colibri-run -n 1 -p x demo.bin
+    run -0 with $((total / 1024 + 1)) colibri-inspect --plan --json demo.bin
+    jq -e '.fits and .runs' <<<"$output"
 }
 
 # bats test_tags=san
