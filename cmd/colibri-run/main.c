@@ -79,7 +79,8 @@ static bool run_all(struct run *r, struct clb_err *err)
     if (!load(r, err))
         return false;
     clb_sigbus_install(name, find_in_model, r->model);
-    if (!run_source_open(&r->source, &r->o, err) || !open_batch(r, err) || (r->o.logits && !run_logits_open(r, err)))
+    if (!run_source_open(&r->source, &r->o, err) || !open_batch(r, err) ||
+        (r->o.logits && !run_logits_open(r, err)))
         return false;
     run_catch_interrupt(); /* after the logits file: a second Ctrl-C removes what is there of it */
     r->streams = someone_waits();
