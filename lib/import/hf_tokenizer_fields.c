@@ -89,8 +89,52 @@ static void read_behavior(struct clb_json *j, struct hf_fields *f)
     f->behavior = (enum clb_behavior)choose(j, behavior, 5);
 }
 
+/* Where a field goes that is true or false; NULL: it is of another kind. */
+static bool *flag_of(struct hf_fields *f, enum hf_field field)
+{
+    switch (field) {
+    case HF_INVERT:
+        return &f->invert;
+    case HF_INDIVIDUAL_DIGITS:
+        return &f->individual_digits;
+    case HF_SPLIT:
+        return &f->split;
+    case HF_ADD_PREFIX_SPACE:
+        return &f->add_prefix_space;
+    case HF_USE_REGEX:
+        return &f->use_regex;
+    case HF_STRIP_LEFT:
+        return &f->strip_left;
+    case HF_STRIP_RIGHT:
+        return &f->strip_right;
+    default:
+        return NULL;
+    }
+}
+
+/* Where a field goes that is kept as text, to be read later; NULL: it is not. */
+static struct clb_str *raw_of(struct hf_fields *f, enum hf_field field)
+{
+    switch (field) {
+    case HF_LIST:
+        return &f->list;
+    case HF_SEP:
+        return &f->sep;
+    case HF_CLS:
+        return &f->cls;
+    case HF_SINGLE:
+        return &f->single;
+    case HF_SPECIAL_TOKENS:
+        return &f->special_tokens;
+    default: /* HF_PAIR: two texts at once are never encoded; HF_STR_REP repeats the replacement */
+        return NULL;
+    }
+}
+
 static void read_field(struct hf *h, struct clb_json *j, enum hf_field field, struct hf_fields *f)
 {
+    bool *flag = flag_of(f, field);
+
     switch (field) {
     case HF_PREPEND:
     case HF_REPLACEMENT:
@@ -109,29 +153,8 @@ static void read_field(struct hf *h, struct clb_json *j, enum hf_field field, st
     case HF_PREPEND_SCHEME:
         read_scheme(j, f);
         break;
-    case HF_INVERT:
-        f->invert = clb_json_bool(j);
-        break;
-    case HF_INDIVIDUAL_DIGITS:
-        f->individual_digits = clb_json_bool(j);
-        break;
-    case HF_SPLIT:
-        f->split = clb_json_bool(j);
-        break;
-    case HF_ADD_PREFIX_SPACE:
-        f->add_prefix_space = clb_json_bool(j);
-        break;
-    case HF_USE_REGEX:
-        f->use_regex = clb_json_bool(j);
-        break;
     case HF_TRIM_OFFSETS:
         clb_json_bool(j);
-        break;
-    case HF_STRIP_LEFT:
-        f->strip_left = clb_json_bool(j);
-        break;
-    case HF_STRIP_RIGHT:
-        f->strip_right = clb_json_bool(j);
         break;
     case HF_START:
         f->start = (uint32_t)clb_json_u64(j, UINT32_MAX);
@@ -139,25 +162,11 @@ static void read_field(struct hf *h, struct clb_json *j, enum hf_field field, st
     case HF_STOP:
         f->stop = (uint32_t)clb_json_u64(j, UINT32_MAX);
         break;
-    case HF_LIST:
-        clb_json_skip(j, &f->list);
-        break;
-    case HF_SEP:
-        clb_json_skip(j, &f->sep);
-        break;
-    case HF_CLS:
-        clb_json_skip(j, &f->cls);
-        break;
-    case HF_SINGLE:
-        clb_json_skip(j, &f->single);
-        break;
-    case HF_SPECIAL_TOKENS:
-        clb_json_skip(j, &f->special_tokens);
-        break;
-    case HF_PAIR:    /* two texts at once are never encoded */
-    case HF_STR_REP: /* repeats the replacement */
-        clb_json_skip(j, NULL);
-        break;
+    default:
+        if (flag)
+            *flag = clb_json_bool(j);
+        else
+            clb_json_skip(j, raw_of(f, field));
     }
 }
 
