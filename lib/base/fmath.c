@@ -14,7 +14,7 @@
 
 /* -- f32 ----------------------------------------------------------------------------------- */
 
-float clb_expf(float x)
+static inline __attribute__((always_inline)) float expf_of(float x)
 {
     if (!(x >= CLB_EXP_MIN))
         return x != x ? x : 0.0f;
@@ -32,6 +32,23 @@ float clb_expf(float x)
     p = fmaf(p, r * r, r) + 1.0f;
     /* Times 2^n by adding to the exponent: inside the limits above it stays 1..254. */
     return clb_f32_from_bits(clb_f32_bits(p) + ((uint32_t)(int32_t)n << 23));
+}
+
+#if defined(__x86_64__)
+/* The same operations; fma and rint are instructions, not calls of the C library. */
+__attribute__((target("fma"))) static float expf_fma(float x)
+{
+    return expf_of(x);
+}
+#endif
+
+float clb_expf(float x)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("fma"))
+        return expf_fma(x);
+#endif
+    return expf_of(x);
 }
 
 /* x = m 2^k with sqrt(1/2) <= m < sqrt(2); log x = f - f^2/2 + f^3 P(f) + k ln 2, f = m - 1 */
