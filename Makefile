@@ -75,7 +75,7 @@ lib: $(LIB) $(SHARED) $(BUILD)/colibri.pc
 programs: $(PROGRAMS:%=$(BUILD)/bin/%)
 examples: $(EXAMPLES:%=$(BUILD)/%)
 
-# Only these folders may use wide instructions; dispatch decides at run time.
+# Only these folders, and clb_expf, may use wide instructions; it is decided at run time.
 $(BUILD)/kernels/avx2/%.o:           ISA := -mavx2 -mfma -mf16c
 $(BUILD)/kernels/avx2/%_avxvnni.c.o: ISA := -mavx2 -mfma -mf16c -mavxvnni
 $(BUILD)/kernels/avx512/%.o:         ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq \
