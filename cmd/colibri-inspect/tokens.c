@@ -1,3 +1,4 @@
+#include "cmd/colibri-inspect/inspect.h"
 #include "cmd/colibri-inspect/tokens.h"
 
 #include <errno.h>
@@ -7,11 +8,14 @@
 #include "lib/base/json.h"
 #include "lib/base/mapfile.h"
 #include "lib/base/mem.h"
+#include "lib/cli/sigbus.h"
 #include "lib/format/reader.h"
 #include "lib/import/hf_tokenizer.h"
 #include "lib/token/tokenizer.h"
 
 /* -- where the tokenizer comes from ----------------------------------------------------------- */
+
+enum { MOST_JSON = 256 << 20 };
 
 struct source {
     struct clb_reader model;
@@ -19,8 +23,21 @@ struct source {
     struct clb_tokenizer *t;
 };
 
+static bool in_source(const void *arg, const void *address, uint64_t *offset, const char **path)
+{
+    const struct source *s = arg;
+    const uint8_t *p = address;
+
+    if (!s->model.data || p < s->model.data || p >= s->model.data + s->model.size)
+        return false;
+    *offset = (uint64_t)(p - s->model.data);
+    *path = s->model.path;
+    return true;
+}
+
 static void source_close(struct source *s)
 {
+    clb_sigbus_install(PROGRAM, NULL, NULL);
     clb_tokenizer_close(s->t);
     clb_text_free(&s->tables);
     clb_reader_close(&s->model);
@@ -29,12 +46,20 @@ static void source_close(struct source *s)
 static bool open_json(struct source *s, const char *path, struct clb_err *err)
 {
     struct clb_mapfile m;
+    char *text = NULL;
 
     if (!clb_mapfile_open(&m, path, err))
         return false;
+    if (m.size > MOST_JSON) {
+        clb_mapfile_close(&m);
+        return clb_fail(err, CLB_UNSUPPORTED, "%s: is longer than %d bytes", path, MOST_JSON);
+    }
+    /* Read, not mapped: its end may not go away while it is parsed. */
     bool ok =
-        clb_hf_tokenizer_compile(&s->tables, (const char *)m.data, m.size, path, UINT32_MAX, err) &&
-        clb_tokenizer_open(&s->t, s->tables.p, s->tables.n, err);
+        (text = clb_new(m.size, 1, err)) && clb_mapfile_read(&m, text, 0, m.size, err) &&
+        clb_hf_tokenizer_compile(&s->tables, text, m.size, path, UINT32_MAX, err) &&
+        (clb_tokenizer_open(&s->t, s->tables.p, s->tables.n, err) || clb_fail_in(err, "%s", path));
+    clb_free(text);
     clb_mapfile_close(&m);
     return ok;
 }
@@ -43,6 +68,7 @@ static bool open_model(struct source *s, const char *path, struct clb_err *err)
 {
     if (!clb_reader_open(&s->model, path, err))
         return false;
+    clb_sigbus_install(PROGRAM, in_source, s);
     const struct clb_section *tables = clb_reader_section(&s->model, "tokenizer.tables");
     if (!tables)
         return clb_fail(err, CLB_BAD_INPUT, "%s: has no tokenizer", path);

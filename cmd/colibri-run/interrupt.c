@@ -1,4 +1,5 @@
 /* Ctrl-C: the answer so far stays whole, and the shell sees that we died of it. */
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 
@@ -25,6 +26,21 @@ void run_catch_interrupt(void)
 bool run_interrupted(void)
 {
     return seen;
+}
+
+/* Blocked between the question and the wait: a signal in between would be forgotten by the wait.
+ * The other threads block all signals. */
+bool run_wait_readable(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    sigset_t interrupt, usual;
+
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    sigprocmask(SIG_BLOCK, &interrupt, &usual);
+    bool ready = !seen && ppoll(&p, 1, NULL, &usual) > 0;
+    sigprocmask(SIG_SETMASK, &usual, NULL);
+    return ready;
 }
 
 void run_die_of_interrupt(void)

@@ -128,7 +128,7 @@ struct run {
     struct run_source source;
     struct run_job *head, *tail; /* not yet written */
     uint32_t n_active, n_session;
-    size_t n_waiting; /* in the list */
+    size_t n_waiting; /* in the list, those that compute too */
     uint64_t n_record, n_failed, n_done;
     bool streams;       /* stdout is for someone who waits */
     bool stdout_failed; /* the message is in err */
@@ -160,6 +160,7 @@ bool run_print_stats(const struct run *r, struct clb_err *err);
 
 void run_catch_interrupt(void); /* the first SIGINT is noted, the second does what it did before */
 bool run_interrupted(void);
+bool run_wait_readable(int fd); /* false after an interrupt */
 void run_die_of_interrupt(void);
 
 #endif

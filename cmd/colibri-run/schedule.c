@@ -6,7 +6,8 @@
 #include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
-enum { MOST_FILES = 256 };
+/* Finished answers behind one that is not: their texts, and with --logits an open file each. */
+enum { MOST_WAITING = 1024, MOST_FILES = 256 };
 
 /* -- start ------------------------------------------------------------------------------------- */
 
@@ -47,10 +48,11 @@ static void append(struct run *r, struct run_job *job)
     r->n_waiting++;
 }
 
-/* With --logits every job that waits for its turn may hold an open file. */
 static bool may_start(const struct run *r)
 {
-    return r->n_active < r->n_session && (!r->o.logits || r->n_waiting < MOST_FILES);
+    if (r->o.logits && r->n_waiting >= MOST_FILES)
+        return false;
+    return r->n_active < r->n_session && r->n_waiting - r->n_active < MOST_WAITING;
 }
 
 /* Gives free sessions to the next prompts. Waits for input only when there is nothing to compute.

@@ -33,7 +33,7 @@ static bool readable(int fd, bool wait)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
 
-    return poll(&p, 1, wait ? -1 : 0) > 0;
+    return wait ? run_wait_readable(fd) : poll(&p, 1, 0) > 0;
 }
 
 /* Reads once. RUN_RECORD: there are new bytes, or the end was reached. */

@@ -186,6 +186,28 @@ EOF
     has "$stderr" "colibri-inspect: " bytes
 }
 
+@test "inspect: --encode of a model that is cut meanwhile: one line with the place, then SIGBUS" {
+    cp "$COLIBRI_TEST_DEMO" cut.bin
+    mkfifo in
+    ulimit -c 0
+    colibri-inspect --encode cut.bin <in >out 2>err &
+    pid=$!
+    exec 7>in
+    echo '{"text":"x"}' >&7
+    for ((i = 0; i < 400; i++)); do [[ -s out ]] && break; sleep 0.02; done
+    : >cut.bin
+    echo '{"text":"Some other text, with words"}' >&7
+    exec 7>&-
+    status=0
+    wait "$pid" || status=$?
+    [[ $status == 135 && $(wc -l <err) == 1 ]] || fail "$status: $(cat err)"
+    has "$(cat err)" "colibri-inspect: " "cut.bin: byte " "cannot be read any more"
+    truncate -s 300M huge.json
+    run_err 3 colibri-inspect --encode huge.json
+    has "$message" "huge.json: is longer than 268435456 bytes"
+    rm huge.json
+}
+
 @test "inspect: --plan tells a run that starts, but reads weights from disk, from one that does not" {
     with() { # KB AVAILABLE, COMMAND...
         echo "MemAvailable: $1 kB" >meminfo

@@ -541,6 +541,16 @@ wait_for() { # STATUS of $pid
     [[ ! -s out && ! -s err ]]
 }
 
+@test "run: answers that wait behind a long one are limited in number" {
+    { echo '{"prompt":"In the beginning","max_new_tokens":600}'
+        for ((i = 0; i < 4000; i++)); do echo '{"prompt":"x","max_new_tokens":0}'; done; } >prompts
+    colibri-run --jsonl --stats --json "$M" <prompts >out 2>stats
+    [[ $(wc -l <out) == 4001 ]]
+    head -n 1 out | jq -e '.completion_tokens == 600 or .usage.completion_tokens == 600' || fail "$(head -n 1 out)"
+    # 600 passes for the first, beside it at most 1024 others, the rest 8 at a time
+    jq -e '.steps > 600 + (4000 - 1024 - 8) / 8 - 8' stats || fail "$(cat stats)"
+}
+
 @test "a model that is cut while it runs: one line with the place, then SIGBUS" {
     cp "$F32" cut.bin
     yes "$ask" | head -n 100000 >prompts
