@@ -21,14 +21,15 @@ static void add_dense(struct part part[KINDS], const struct clb_reader *r)
         struct part *p = &part[inspect_kind_of(t->spec.role)];
         double n = (double)t->spec.rows * t->spec.cols;
         bool lookup = t->spec.form == CLB_FORM_ROWS;
-        bool counted = t->spec.role != CLB_ROPE_INV_FREQ &&
-                       t->spec.role != CLB_ROPE_INV_FREQ_LONG &&
-                       !(t->spec.role == CLB_OUTPUT && r->arch.tied_embeddings);
+        bool learned = t->spec.role != CLB_ROPE_INV_FREQ &&
+                       t->spec.role != CLB_ROPE_INV_FREQ_LONG;
+        /* A tied output is the embedding once more, but every token reads all of it. */
+        bool again = t->spec.role == CLB_OUTPUT && r->arch.tied_embeddings;
         p->tensors++;
         p->bytes += t->size;
         p->per_token += lookup ? t->size / t->spec.rows : t->size;
-        p->parameters += counted ? n : 0;
-        p->active += lookup ? t->spec.cols : counted ? n : 0;
+        p->parameters += learned && !again ? n : 0;
+        p->active += lookup ? t->spec.cols : learned ? n : 0;
         p->used[t->dtype] = true;
     }
 }
