@@ -74,14 +74,6 @@ static bool check_args(struct args *a, char **operand, int n, struct clb_err *er
     return true;
 }
 
-static void print_lines(const char *lines, const char *before, FILE *f)
-{
-    for (const char *end; *lines; lines = end + (*end == '\n')) {
-        end = lines + strcspn(lines, "\n");
-        fprintf(f, "%s%.*s\n", before, (int)(end - lines), lines);
-    }
-}
-
 /* -- what is printed at the end -------------------------------------------------------------- */
 
 static void decibels(struct clb_table *t, double db)
@@ -226,7 +218,7 @@ static int run(const struct args *a)
     bool ok = clb_convert_plan(&c, &o, &err);
     const char *problems = ok || !c ? "" : clb_convert_problems(c);
     if (ok && !a->common.quiet)
-        print_lines(clb_convert_notes(c), "colibri-convert: note: ", stderr);
+        clb_put_lines(stderr, "colibri-convert: note: ", clb_convert_notes(c));
     if (ok && a->explain)
         ok = explain(c, &err);
     if (ok && a->dry_run)
@@ -235,7 +227,7 @@ static int run(const struct args *a)
         ok = convert(a, c, &err);
     if (!ok) {
         clb_report(name, &err, a->common.verbose);
-        print_lines(problems, "  ", stderr);
+        clb_put_lines(stderr, "  ", problems);
     }
     clb_convert_free(c);
     return clb_finish(name, clb_exit_status(ok ? CLB_OK : (int)err.code));

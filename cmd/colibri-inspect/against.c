@@ -83,8 +83,8 @@ static const char *state_of(const struct clb_source_file *s, const char *dir, ch
     return crc == s->crc32 ? "" : "other bytes";
 }
 
-static bool check_files(const struct clb_reader *r, const struct inspect_options *o, bool *differs,
-                        struct clb_err *err)
+static bool check_files(const struct clb_reader *r, const struct inspect_options *o, struct clb_text *json,
+                        bool *differs, struct clb_err *err)
 {
     struct clb_table *t = NULL;
     char path[4096], name[256];
@@ -93,12 +93,10 @@ static bool check_files(const struct clb_reader *r, const struct inspect_options
     for (uint32_t i = 0; i < r->n_sources; i++) {
         const char *state = state_of(&r->sources[i], o->source_dir, path, sizeof path);
 
-        if (o->json) {
-            struct clb_text x = { 0 };
-            clb_text_json(&x, r->sources[i].file, strlen(r->sources[i].file));
-            printf("%s{\"file\":%s,\"state\":\"%s\"}", i ? "," : "", x.p ? x.p : "null",
-                   *state ? state : "same");
-            clb_text_free(&x);
+        if (json) {
+            clb_text_printf(json, "%s{\"file\":", i ? "," : "");
+            clb_text_json(json, r->sources[i].file, strlen(r->sources[i].file));
+            clb_text_printf(json, ",\"state\":\"%s\"}", *state ? state : "same");
         } else if (*state) {
             t = t ? t : clb_table_new("file|state");
             clb_table_row(t);
@@ -109,7 +107,7 @@ static bool check_files(const struct clb_reader *r, const struct inspect_options
     }
     if (t && !clb_table_print(t, stdout) && !ferror(stdout))
         return clb_fail_nomem(err, 0);
-    if (!o->json && !o->quiet)
+    if (!json && !o->quiet)
         printf("%u of %u source files are unchanged\n", r->n_sources - changed, r->n_sources);
     *differs |= changed > 0;
     return true;
@@ -152,17 +150,18 @@ static void add_line(struct kind_sum *k, const struct compare_line *l)
     k->poor += four_bit && compare_sqnr(&l->all) < poor_db;
 }
 
-static void kind_json(const struct kind_sum *k, const char *kind, bool first)
+static void kind_json(struct clb_text *t, const struct kind_sum *k, const char *kind, bool first)
 {
     double sqnr = compare_sqnr(&k->all);
 
-    printf("%s{\"kind\":\"%s\",\"source\":\"%s\",\"stored\":\"%s\",\"tensors\":%u,\"max\":%.9g,",
-           first ? "" : ",", kind, k->all.dtype[0], k->all.dtype[1], k->count, k->all.most);
+    clb_text_printf(t, "%s{\"kind\":\"%s\",\"source\":\"%s\",\"stored\":\"%s\",\"tensors\":%u,",
+                    first ? "" : ",", kind, k->all.dtype[0], k->all.dtype[1], k->count);
+    clb_text_printf(t, "\"max\":%.9g,", k->all.most);
     if (isfinite(sqnr))
-        printf("\"sqnr_db\":%.3f,", sqnr);
+        clb_text_printf(t, "\"sqnr_db\":%.3f,", sqnr);
     else
-        printf("\"sqnr_db\":null,");
-    printf("\"beyond_rounding\":%llu}", (unsigned long long)k->all.beyond);
+        clb_text_puts(t, "\"sqnr_db\":null,");
+    clb_text_printf(t, "\"beyond_rounding\":%llu}", (unsigned long long)k->all.beyond);
 }
 
 static void kind_row(struct clb_table *t, const struct kind_sum *k, const char *kind)
@@ -182,7 +181,7 @@ static void kind_row(struct clb_table *t, const struct kind_sum *k, const char *
                    k->where.p ? k->where.p : "", k->where.failed ? "?" : "");
 }
 
-static bool show_kinds(const struct kind_sum kind[KINDS], bool json, bool *differs,
+static bool show_kinds(const struct kind_sum kind[KINDS], struct clb_text *json, bool *differs,
                        struct clb_err *err)
 {
     struct clb_table *t =
@@ -194,7 +193,7 @@ static bool show_kinds(const struct kind_sum kind[KINDS], bool json, bool *diffe
         if (!kind[k].count)
             continue;
         if (json)
-            kind_json(&kind[k], inspect_kind_name[k], first);
+            kind_json(json, &kind[k], inspect_kind_name[k], first);
         else
             kind_row(t, &kind[k], inspect_kind_name[k]);
         first = false;
@@ -218,7 +217,8 @@ static void sum_kinds(struct kind_sum kind[KINDS], const struct compare_item *it
 }
 
 static bool check_values(const struct clb_conversion *c, const struct clb_reader *r,
-                         const struct inspect_options *o, bool *differs, struct clb_err *err)
+                         const struct inspect_options *o, struct clb_text *json, bool *differs,
+                         struct clb_err *err)
 {
     struct compare_side a = { .model = c, .get = origin_get, .row = origin_row };
     struct compare_side b = compare_file(r);
@@ -233,7 +233,7 @@ static bool check_values(const struct clb_conversion *c, const struct clb_reader
 
     if (ok) {
         sum_kinds(kind, item, line, n_line);
-        ok = show_kinds(kind, o->json, differs, err);
+        ok = show_kinds(kind, json, differs, err);
     }
     for (int k = 0; k < KINDS; k++)
         clb_text_free(&kind[k].where);
@@ -265,7 +265,7 @@ static bool plan(struct clb_conversion **c, const struct clb_reader *r, const ch
     if (clb_convert_plan(c, &co, err))
         return true;
     if (*c) {
-        fputs(clb_convert_problems(*c), stderr);
+        clb_put_lines(stderr, "  ", clb_convert_problems(*c));
         clb_fail_in(err, "the checkpoint cannot be converted");
     }
     return false;
@@ -274,32 +274,30 @@ static bool plan(struct clb_conversion **c, const struct clb_reader *r, const ch
 bool inspect_against(const struct clb_reader *r, const struct inspect_options *o,
                      struct clb_err *err)
 {
+    struct clb_text text = { 0 }, *json = o->json ? &text : NULL;
     struct clb_conversion *c = NULL;
     const char **ignore = NULL;
     bool fields = false, differs = false, ok = false;
 
     if (!plan(&c, r, o->source_dir, &ignore, err))
         goto done;
-    if (o->json)
-        printf("{\"files\":[");
-    if (!check_files(r, o, &differs, err))
+    clb_text_puts(&text, "{\"files\":[");
+    if (!check_files(r, o, json, &differs, err))
         goto done;
-    if (o->json)
-        printf("],\"architecture\":[");
-    if (!inspect_diff_fields(&r->arch, clb_convert_arch(c),
-                             o->json ? NULL : "architecture|file|checkpoint", &fields, err))
+    clb_text_puts(&text, "],\"architecture\":[");
+    if (!inspect_diff_fields(&r->arch, clb_convert_arch(c), "architecture|file|checkpoint", json,
+                             &fields, err))
         goto done;
-    if (o->json)
-        printf("],\"values\":[");
+    clb_text_puts(&text, "],\"values\":[");
     /* With another architecture the tensors of the two have nothing in common. */
-    if (!fields && !check_values(c, r, o, &differs, err))
+    if (!fields && !check_values(c, r, o, json, &differs, err))
         goto done;
     differs |= fields;
-    if (o->json)
-        printf("],\"equal\":%s}\n", differs ? "false" : "true");
+    clb_text_printf(&text, "],\"equal\":%s}\n", differs ? "false" : "true");
     *o->differs |= differs;
-    ok = true;
+    ok = !json || inspect_print(json, err);
 done:
+    clb_text_free(&text);
     clb_convert_free(c);
     clb_free(ignore);
     return ok;

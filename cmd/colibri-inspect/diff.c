@@ -42,17 +42,14 @@ static const char *shown(const char *value)
     return *value ? value : "-";
 }
 
-static void json_text(const char *before, const char *s)
+static void json_text(struct clb_text *t, const char *before, const char *s)
 {
-    struct clb_text t = { 0 };
-
-    clb_text_json(&t, s, strlen(s));
-    printf("%s%s", before, t.p ? t.p : "null");
-    clb_text_free(&t);
+    clb_text_puts(t, before);
+    clb_text_json(t, s, strlen(s));
 }
 
 bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, const char *columns,
-                         bool *differs, struct clb_err *err)
+                         struct clb_text *json, bool *differs, struct clb_err *err)
 {
     struct fields x = { .err = err }, y = { .err = err };
     struct clb_table *t = NULL;
@@ -63,11 +60,11 @@ bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, con
     for (int i = 0; i < x.n && !x.failed && !y.failed; i++) {
         if (!strcmp(x.value[i], y.value[i]))
             continue;
-        if (!columns) {
-            printf("%s{\"name\":\"%s\"", *differs ? "," : "", x.name[i]);
-            json_text(",\"a\":", x.value[i]);
-            json_text(",\"b\":", y.value[i]);
-            printf("}");
+        if (json) {
+            clb_text_printf(json, "%s{\"name\":\"%s\"", *differs ? "," : "", x.name[i]);
+            json_text(json, ",\"a\":", x.value[i]);
+            json_text(json, ",\"b\":", y.value[i]);
+            clb_text_puts(json, "}");
         } else {
             t = t ? t : clb_table_new(columns);
             clb_table_row(t);
@@ -87,20 +84,20 @@ bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, con
     return ok;
 }
 
-static void json_line(const struct compare_line *l, bool first)
+static void json_line(struct clb_text *t, const struct compare_line *l, bool first)
 {
     double sqnr = compare_sqnr(&l->all);
 
-    printf("%s{\"name\":\"%s\",\"a\":\"%s\",\"b\":\"%s\"", first ? "" : ",", l->name,
-           l->all.dtype[0], l->all.dtype[1]);
+    clb_text_printf(t, "%s{\"name\":\"%s\",\"a\":\"%s\",\"b\":\"%s\"", first ? "" : ",", l->name,
+                    l->all.dtype[0], l->all.dtype[1]);
     if (l->all.missing)
-        printf(",\"missing\":true}");
+        clb_text_puts(t, ",\"missing\":true}");
     else if (l->all.shape)
-        printf(",\"shape\":true}");
+        clb_text_puts(t, ",\"shape\":true}");
     else if (isinf(l->all.most))
-        printf(",\"max\":null,\"sqnr_db\":null}");
+        clb_text_puts(t, ",\"max\":null,\"sqnr_db\":null}");
     else
-        printf(",\"max\":%.9g,\"sqnr_db\":%.3f}", l->all.most, sqnr);
+        clb_text_printf(t, ",\"max\":%.9g,\"sqnr_db\":%.3f}", l->all.most, sqnr);
 }
 
 static void table_line(struct clb_table *t, const struct compare_line *l)
@@ -123,8 +120,8 @@ static void table_line(struct clb_table *t, const struct compare_line *l)
         clb_table_cell(t, "expert %u, row %u, column %u", l->expert, x->row, x->col);
 }
 
-static bool show_lines(const struct compare_line *line, uint32_t n, bool json, bool *differs,
-                       struct clb_err *err)
+static bool show_lines(const struct compare_line *line, uint32_t n, struct clb_text *json,
+                       bool *differs, struct clb_err *err)
 {
     struct clb_table *t = NULL;
     bool any = false;
@@ -133,7 +130,7 @@ static bool show_lines(const struct compare_line *line, uint32_t n, bool json, b
         if (!line[i].differ)
             continue;
         if (json) {
-            json_line(&line[i], !any);
+            json_line(json, &line[i], !any);
         } else {
             t = t ? t : clb_table_new("tensor|first|second|>largest difference|>SQNR dB|where");
             table_line(t, &line[i]);
@@ -149,7 +146,8 @@ static bool show_lines(const struct compare_line *line, uint32_t n, bool json, b
 }
 
 static bool diff_values(const struct clb_reader *a, const struct clb_reader *b,
-                        const struct inspect_options *o, bool *differs, struct clb_err *err)
+                        const struct inspect_options *o, struct clb_text *json, bool *differs,
+                        struct clb_err *err)
 {
     struct compare_side x = compare_file(a), y = compare_file(b);
     struct compare_item *item = NULL;
@@ -161,7 +159,7 @@ static bool diff_values(const struct clb_reader *a, const struct clb_reader *b,
     ok = compare_items(a, &item, &n, err) && (result = clb_new(n, sizeof *result, err)) &&
          compare_all(&x, &y, item, n, result, o->quiet, err) &&
          compare_lines(item, result, n, &line, &n_line, err) &&
-         show_lines(line, n_line, o->json, differs, err);
+         show_lines(line, n_line, json, differs, err);
     clb_free(item);
     clb_free(result);
     clb_free(line);
@@ -169,8 +167,8 @@ static bool diff_values(const struct clb_reader *a, const struct clb_reader *b,
 }
 
 /* Sections, and what the publisher recommends. */
-static void diff_sections(const struct clb_reader *a, const struct clb_reader *b, bool json,
-                          bool *differs)
+static void diff_sections(const struct clb_reader *a, const struct clb_reader *b,
+                          struct clb_text *json, bool *differs)
 {
     bool any = false;
 
@@ -182,7 +180,7 @@ static void diff_sections(const struct clb_reader *a, const struct clb_reader *b
         if (second ? y != NULL : y && y->size == x->size && y->crc32 == x->crc32)
             continue;
         if (json)
-            json_text(any ? "," : "", x->name);
+            json_text(json, any ? "," : "", x->name);
         else
             printf("section '%s': %s\n", inspect_safe(name, sizeof name, x->name),
                    y        ? "other bytes"
@@ -211,31 +209,30 @@ static bool same_generation(const struct clb_generation *a, const struct clb_gen
 bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
                   const struct inspect_options *o, struct clb_err *err)
 {
-    bool fields = false, values = false, sections = false;
+    bool fields = false, values = false, sections = false, ok = false;
     char x[INSPECT_PATH], y[INSPECT_PATH];
     bool generation = !same_generation(&a->generation, &b->generation);
+    struct clb_text text = { 0 }, *json = o->json ? &text : NULL;
 
-    if (o->json)
-        printf("{\"architecture\":[");
-    if (!inspect_diff_fields(&a->arch, &b->arch, o->json ? NULL : "architecture|first|second",
-                             &fields, err))
-        return false;
-    if (o->json)
-        printf("],\"tensors\":[");
-    if (!diff_values(a, b, o, &values, err))
-        return false;
-    if (o->json)
-        printf("],\"sections\":[");
-    diff_sections(a, b, o->json, &sections);
+    clb_text_puts(&text, "{\"architecture\":[");
+    if (!inspect_diff_fields(&a->arch, &b->arch, "architecture|first|second", json, &fields, err))
+        goto done;
+    clb_text_puts(&text, "],\"tensors\":[");
+    if (!diff_values(a, b, o, json, &values, err))
+        goto done;
+    clb_text_puts(&text, "],\"sections\":[");
+    diff_sections(a, b, json, &sections);
     bool differs = fields || values || sections || generation;
 
-    *o->differs |= differs;
-    if (o->json)
-        printf("],\"generation\":%s,\"equal\":%s}\n", generation ? "true" : "false",
-               differs ? "false" : "true");
-    else if (generation)
+    clb_text_printf(&text, "],\"generation\":%s,\"equal\":%s}\n", generation ? "true" : "false",
+                    differs ? "false" : "true");
+    if (!json && generation)
         printf("other recommendations for generation, or other special tokens\n");
-    if (!o->json && !differs && !o->quiet)
+    if (!json && !differs && !o->quiet)
         printf("%s and %s hold the same model\n", inspect_name(x, a), inspect_name(y, b));
-    return true;
+    *o->differs |= differs;
+    ok = !json || inspect_print(json, err);
+done:
+    clb_text_free(&text);
+    return ok;
 }

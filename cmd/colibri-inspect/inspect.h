@@ -41,9 +41,13 @@ bool inspect_diff(const struct clb_reader *a, const struct clb_reader *b,
                   const struct inspect_options *o, struct clb_err *err);
 bool inspect_against(const struct clb_reader *r, const struct inspect_options *o,
                      struct clb_err *err);
-/* Where the architectures differ: as table of three columns, or (NULL) as items of a JSON array. */
+/* Where the architectures differ: as items of a JSON array, or (json NULL) as a table of three
+ * columns on stdout. */
 bool inspect_diff_fields(const struct clb_arch *a, const struct clb_arch *b, const char *columns,
-                         bool *differs, struct clb_err *err);
+                         struct clb_text *json, bool *differs, struct clb_err *err);
+/* Prints a text that is complete, so that an error in the middle leaves no half of it. Frees
+ * it. */
+bool inspect_print(struct clb_text *t, struct clb_err *err);
 
 /* Where the bytes are. */
 enum inspect_kind {

@@ -92,3 +92,13 @@ enum inspect_kind inspect_kind_of(enum clb_role role)
         return KIND_NORMS;
     }
 }
+
+bool inspect_print(struct clb_text *t, struct clb_err *err)
+{
+    bool ok = !t->failed || clb_fail_nomem(err, t->n);
+
+    if (ok && t->n)
+        fwrite(t->p, 1, t->n, stdout);
+    clb_text_free(t);
+    return ok;
+}

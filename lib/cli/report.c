@@ -11,9 +11,9 @@
 #include "lib/cli/doomed.h"
 #include "lib/cli/progress_impl.h"
 
-void clb_put_safe(FILE *f, const char *s)
+static void put_safe(FILE *f, const char *s, size_t n)
 {
-    for (size_t n = strlen(s), i = 0, len; i < n; i += len ? len : 1) {
+    for (size_t i = 0, len; i < n; i += len ? len : 1) {
         unsigned char c = (unsigned char)s[i];
         len = clb_utf8_len(s + i, n - i);
         bool control = c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)s[i + 1] < 0xa0);
@@ -21,6 +21,21 @@ void clb_put_safe(FILE *f, const char *s)
             fputc('?', f);
         else
             fwrite(s + i, 1, len, f);
+    }
+}
+
+void clb_put_safe(FILE *f, const char *s)
+{
+    put_safe(f, s, strlen(s));
+}
+
+void clb_put_lines(FILE *f, const char *before, const char *lines)
+{
+    for (const char *end; *lines; lines = end + (*end == '\n')) {
+        end = lines + strcspn(lines, "\n");
+        fputs(before, f);
+        put_safe(f, lines, (size_t)(end - lines));
+        fputc('\n', f);
     }
 }
 

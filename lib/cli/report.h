@@ -28,6 +28,8 @@ bool clb_stdout_write(const void *bytes, size_t n, bool flush, struct clb_err *e
 int clb_finish(const char *program, int status);
 /* Text from outside: invalid UTF-8 and control characters come out as '?'. */
 void clb_put_safe(FILE *f, const char *s);
+/* Each line of a text, in the same way, behind `before`. */
+void clb_put_lines(FILE *f, const char *before, const char *lines);
 void clb_warn(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Human forms into a static-free buffer: "1.2 GB" (powers of 1000), "3.4 GB/s", "12.3 ms", "1m

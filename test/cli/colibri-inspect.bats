@@ -186,6 +186,19 @@ EOF
     has "$stderr" "colibri-inspect: " bytes
 }
 
+@test "inspect: --against prints JSON whole or not at all, and keeps control characters of the checkpoint away" {
+    cp -r "$DEMO_SRC" src
+    jq '. + {"\u001b[31mred": 1, "other": 2}' "$DEMO_SRC/config.json" >src/config.json
+    run -3 --separate-stderr colibri-inspect --against src --json demo.bin
+    [[ -z $output ]] || fail "$output"
+    has "$stderr" "?[31mred" "other"
+    if [[ $stderr == *$'\033'* ]]; then fail "$stderr"; fi
+    rm src/config.json
+    cp "$DEMO_SRC/config.json" src
+    run -0 --separate-stderr colibri-inspect --against src --json demo.bin
+    jq -e '.equal' <<<"$output"
+}
+
 @test "inspect: --encode of a model that is cut meanwhile: one line with the place, then SIGBUS" {
     cp "$COLIBRI_TEST_DEMO" cut.bin
     mkfifo in
