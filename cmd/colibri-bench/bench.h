@@ -28,7 +28,7 @@ struct bench_options {
     uint64_t seed;
     int32_t kv_dtype;
     bool ids; /* documents are token ids */
-    bool quiet;
+    bool quiet, verbose;
     const char *cpu_level, *backend;
     uint64_t memory; /* bytes; 0: no limit */
 };

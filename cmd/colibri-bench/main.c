@@ -315,6 +315,7 @@ int main(int argc, char **argv)
         return status;
     a.o.kv_dtype = clb_engine_kv_dtype(a.kv_dtype);
     a.o.quiet = a.common.quiet;
+    a.o.verbose = a.common.verbose > 0;
     bool ok = a.perplexity ? quality(&a, &err) : speed(&a, &err);
     if (!ok)
         clb_report(BENCH_NAME, &err, a.common.verbose);

@@ -7,6 +7,7 @@
 
 #include "lib/base/mem.h"
 #include "lib/cli/engine.h"
+#include "lib/cli/report.h"
 #include "lib/cli/sigbus.h"
 
 enum { MOST_FILE = 1 << 30 }; /* bytes */
@@ -47,7 +48,11 @@ bool bench_load(struct colibri_model **out, struct colibri_model_info *info, con
     *info = (struct colibri_model_info){ .size = sizeof *info };
     if (!*out)
         return clb_engine_fail(err);
-    return colibri_model_info(*out, info) == COLIBRI_OK || clb_engine_fail(err);
+    if (colibri_model_info(*out, info) != COLIBRI_OK)
+        return clb_engine_fail(err);
+    if (o->verbose)
+        clb_warn(BENCH_NAME, "%s: device %s", path, info->device);
+    return true;
 }
 
 bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err)

@@ -83,8 +83,8 @@ static const char *state_of(const struct clb_source_file *s, const char *dir, ch
     return crc == s->crc32 ? "" : "other bytes";
 }
 
-static bool check_files(const struct clb_reader *r, const struct inspect_options *o, struct clb_text *json,
-                        bool *differs, struct clb_err *err)
+static bool check_files(const struct clb_reader *r, const struct inspect_options *o,
+                        struct clb_text *json, bool *differs, struct clb_err *err)
 {
     struct clb_table *t = NULL;
     char path[4096], name[256];

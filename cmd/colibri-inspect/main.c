@@ -81,6 +81,17 @@ static question_fn *question(const struct args *a)
                              : inspect_header;
 }
 
+/* -v: what is read of a file before its answer. */
+static void tell(const struct args *a, const struct clb_reader *r)
+{
+    char bytes[CLB_HUMAN], header[CLB_HUMAN];
+
+    if (a->common.verbose)
+        clb_warn(PROGRAM, "%s: %s mapped, header of %s read: %u dense tensors, %u layers of experts",
+                 r->path, clb_human_bytes(bytes, r->size), clb_human_bytes(header, r->json.n),
+                 r->n_tensors, r->n_expert_layers);
+}
+
 static int fail(const struct args *a, const struct clb_err *err)
 {
     clb_report(PROGRAM, err, a->common.verbose);
@@ -100,6 +111,7 @@ static int each_file(const struct args *a, char **path, int n)
         if (!clb_reader_open(&r, path[i], &err)) {
             s = fail(a, &err);
         } else {
+            tell(a, &r);
             mapped.r[0] = &r;
             clb_sigbus_install(PROGRAM, in_mapped, &mapped);
             if (!question(a)(&r, &a->o, &err))
@@ -124,6 +136,8 @@ static int two_files(const struct args *a, char **path)
         return fail(a, &err);
     ok = clb_reader_open(&y, path[1], &err);
     if (ok) {
+        tell(a, &x);
+        tell(a, &y);
         clb_sigbus_install(PROGRAM, in_mapped, &mapped);
         ok = inspect_diff(&x, &y, &a->o, &err);
         clb_sigbus_install(PROGRAM, NULL, NULL);

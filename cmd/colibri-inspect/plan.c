@@ -85,12 +85,15 @@ bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, s
                                                  .kv_dtype = clb_engine_kv_dtype(o->kv_dtype),
                                                  .experts_per_token = o->experts_per_token };
     struct colibri_memory_plan plan = { .size = sizeof plan };
+    struct colibri_model_info info = { .size = sizeof info };
     struct colibri_model *m = colibri_load_model_ex(r->path, &load, NULL);
     bool ok;
 
     if (!m)
         return clb_engine_fail(err);
-    ok = colibri_plan_batch(m, &batch, &plan) == 0;
+    ok = colibri_model_info(m, &info) == 0 && colibri_plan_batch(m, &batch, &plan) == 0;
+    if (ok && o->verbose)
+        clb_warn(PROGRAM, "%s: device %s", r->path, info.device);
     if (!ok)
         clb_engine_fail(err);
     colibri_unload_model(m);

@@ -186,6 +186,16 @@ EOF
     has "$stderr" "colibri-inspect: " bytes
 }
 
+@test "inspect: -v says on stderr what was read" {
+    run -0 --separate-stderr colibri-inspect -v --summary demo.bin f32.bin
+    ((${#stderr_lines[@]} == 2))
+    has "$stderr" "colibri-inspect: demo.bin: " "f32.bin: " " mapped, header of " "4 layers of experts"
+    run -0 --separate-stderr colibri-inspect -v --plan -t 2 demo.bin
+    has "${stderr_lines[1]}" "demo.bin: device " "2 threads"
+    run -0 --separate-stderr colibri-inspect -v --diff demo.bin demo.bin
+    ((${#stderr_lines[@]} == 2))
+}
+
 @test "inspect: --against prints JSON whole or not at all, and keeps control characters of the checkpoint away" {
     cp -r "$DEMO_SRC" src
     jq '. + {"\u001b[31mred": 1, "other": 2}' "$DEMO_SRC/config.json" >src/config.json
