@@ -1,9 +1,7 @@
 /* main.c - colibri-bench: where the time of a model goes, and how well it predicts. */
-#include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cmd/colibri-bench/bench.h"
 #include "lib/base/mem.h"
@@ -148,18 +146,10 @@ static bool measure_all(struct bench_run *run, struct bench_models *m,
 static bool write_svg(struct clb_outfile *out, const struct bench_result *r, struct clb_err *err)
 {
     struct clb_text t = { 0 };
-    bool ok = true;
+    bool ok;
 
     bench_svg(&t, r);
-    if (t.failed)
-        ok = clb_fail_nomem(err, t.n);
-    for (size_t at = 0; ok && at < t.n;) {
-        ssize_t n = write(out->fd, t.p + at, t.n - at);
-
-        if (n < 0 && errno != EINTR)
-            ok = clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", out->path);
-        at += n > 0 ? (size_t)n : 0;
-    }
+    ok = t.failed ? clb_fail_nomem(err, t.n) : clb_outfile_write(out, t.p, t.n, err);
     clb_text_free(&t);
     return ok && clb_outfile_commit(out, err);
 }

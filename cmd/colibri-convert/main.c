@@ -127,15 +127,8 @@ static bool write_report(const struct clb_conversion *c, struct clb_outfile *o, 
     bool ok;
 
     clb_convert_report(c, &text);
-    ok = !text.failed || clb_fail_nomem(err, text.n);
-    if (ok) {
-        FILE *f = fdopen(dup(o->fd), "w");
-
-        ok = f && fwrite(text.p, 1, text.n, f) == text.n;
-        ok = f && fclose(f) == 0 && ok;
-        if (!ok)
-            clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", o->path);
-    }
+    ok = text.failed ? clb_fail_nomem(err, text.n)
+                     : clb_outfile_write(o, text.p, text.n, err);
     clb_text_free(&text);
     return ok && clb_outfile_commit(o, err);
 }

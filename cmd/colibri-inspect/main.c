@@ -87,7 +87,9 @@ static void tell(const struct args *a, const struct clb_reader *r)
     char bytes[CLB_HUMAN], header[CLB_HUMAN];
 
     if (a->common.verbose)
-        clb_warn(PROGRAM, "%s: %s mapped, header of %s read: %u dense tensors, %u layers of experts",
+        clb_warn(PROGRAM,
+                 "%s: %s mapped, header of %s read: %u dense tensors, %u layers of "
+                 "experts",
                  r->path, clb_human_bytes(bytes, r->size), clb_human_bytes(header, r->json.n),
                  r->n_tensors, r->n_expert_layers);
 }

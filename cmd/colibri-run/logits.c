@@ -1,7 +1,6 @@
 /* --logits FILE: the rows of the prompts one after the other, though they are computed side by
  * side. The first unfinished prompt writes to the file; those behind it write to files without a
  * name. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,22 +13,6 @@ bool run_logits_open(struct run *r, struct clb_err *err)
 {
     r->logits.row_bytes = (size_t)r->info.vocab_size * sizeof(float);
     return clb_outfile_open(&r->logits.file, r->o.logits, true, 0, err);
-}
-
-static bool write_all(int fd, const void *bytes, size_t n, const char *path, struct clb_err *err)
-{
-    const char *p = bytes;
-
-    while (n > 0) {
-        ssize_t done = write(fd, p, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", path);
-        p += done;
-        n -= (size_t)done;
-    }
-    return true;
 }
 
 /* Beside the output, where there must be room anyway. */
@@ -60,14 +43,14 @@ void run_logits_row(void *arg, size_t position, const float *logits)
         return;
     if (job == r->head) {
         if (run_logits_turn(job, &l->err))
-            write_all(l->file.fd, logits, l->row_bytes, r->o.logits, &l->err);
+            clb_outfile_write(&l->file, logits, l->row_bytes, &l->err);
         return;
     }
     if (job->spill < 0 && (job->spill = nameless_file(r->o.logits)) < 0) {
         clb_fail_sys(&l->err, CLB_FAILED, "%s: no temporary file for its rows", r->o.logits);
         return;
     }
-    write_all(job->spill, logits, l->row_bytes, r->o.logits, &l->err);
+    clb_write_all(job->spill, logits, l->row_bytes, r->o.logits, &l->err);
 }
 
 bool run_logits_turn(struct run_job *job, struct clb_err *err)
@@ -80,7 +63,7 @@ bool run_logits_turn(struct run_job *job, struct clb_err *err)
     if (lseek(job->spill, 0, SEEK_SET) != 0)
         return clb_fail_sys(err, CLB_FAILED, "%s: its temporary file", job->run->o.logits);
     while ((n = read(job->spill, chunk, sizeof chunk)) > 0)
-        if (!write_all(job->run->logits.file.fd, chunk, (size_t)n, job->run->o.logits, err))
+        if (!clb_outfile_write(&job->run->logits.file, chunk, (size_t)n, err))
             return false;
     close(job->spill);
     job->spill = -1;

@@ -165,6 +165,27 @@ bool clb_outfile_open(struct clb_outfile *o, const char *path, bool force, uint6
     return ok;
 }
 
+bool clb_write_all(int fd, const void *bytes, size_t n, const char *path, struct clb_err *err)
+{
+    const char *p = bytes;
+
+    while (n > 0) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return clb_fail_sys(err, CLB_FAILED, "%s: cannot be written", path);
+        p += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
+bool clb_outfile_write(struct clb_outfile *o, const void *bytes, size_t n, struct clb_err *err)
+{
+    return clb_write_all(o->fd, bytes, n, o->path, err);
+}
+
 /* Gives the temporary its name. Without force an existing file is never replaced, also when it
  * came into being since open. */
 static bool publish(struct clb_outfile *o, struct clb_err *err)

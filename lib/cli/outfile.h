@@ -13,6 +13,7 @@
 #define CLB_CLI_OUTFILE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "lib/base/err.h"
@@ -27,10 +28,15 @@ struct clb_outfile {
 /* A path that is a device (/dev/full, /dev/null) is written directly. */
 bool clb_outfile_open(struct clb_outfile *o, const char *path, bool force, uint64_t size,
                       struct clb_err *err);
+/* Appends all n bytes. */
+bool clb_outfile_write(struct clb_outfile *o, const void *bytes, size_t n, struct clb_err *err);
 bool clb_outfile_commit(struct clb_outfile *o, struct clb_err *err);
 void clb_outfile_discard(struct clb_outfile *o);
 
 /* Both paths name one file, by whatever name, or would name one if it were made. */
 bool clb_same_file(const char *a, const char *b);
+
+/* Writes all n bytes, however often a signal or a full pipe cuts in; `path` is for the message. */
+bool clb_write_all(int fd, const void *bytes, size_t n, const char *path, struct clb_err *err);
 
 #endif

@@ -40,8 +40,10 @@ static bool write_out(const char *text, bool force, struct clb_err *err)
 
     if (!clb_outfile_open(&o, path, force, 0, err))
         return false;
-    if (write(o.fd, text, strlen(text)) < 0)
+    if (!clb_outfile_write(&o, text, strlen(text), err)) {
+        clb_outfile_discard(&o);
         return false;
+    }
     return clb_outfile_commit(&o, err);
 }
 
@@ -67,6 +69,21 @@ static void test_commit(void)
     CHECK_STR(buf, "two");
     CHECK_EQ(entries(), 1);
     unlink(path);
+}
+
+static void test_write_fails(void)
+{
+    struct clb_outfile o;
+    struct clb_err err;
+
+    CHECK(!clb_write_all(-1, "x", 1, "somewhere", &err));
+    CHECK_EQ(err.code, CLB_FAILED);
+    CHECK_HAS(err.text, "somewhere: cannot be written: Bad file descriptor");
+    CHECK(clb_write_all(-1, "x", 0, "nothing", &err));
+    CHECK(clb_outfile_open(&o, "/dev/full", true, 0, &err));
+    CHECK(!clb_outfile_write(&o, "x", 1, &err));
+    CHECK_HAS(err.text, "/dev/full: cannot be written: No space left");
+    clb_outfile_discard(&o);
 }
 
 static void test_discard(void)
@@ -257,6 +274,7 @@ int main(void)
         return 1;
     snprintf(path, sizeof path, "%s/out", dir);
     TEST(test_commit);
+    TEST(test_write_fails);
     TEST(test_discard);
     TEST(test_race);
     TEST(test_signals);
