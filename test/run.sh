@@ -72,8 +72,10 @@ for g in "${groups[@]}"; do
     san)
         binaries san "$COLIBRI_SAN_BUILD" ''
         [[ -n $full ]] || bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags san' ;;
-    tsan) binaries tsan "$COLIBRI_BUILD/tsan" '' ;;
-    valgrind) binaries valgrind "$COLIBRI_BUILD" 'valgrind -q --error-exitcode=99 --leak-check=full' ;;
+    tsan)
+        binaries tsan "$COLIBRI_BUILD/tsan" ''
+        bats_files tsan-cli "$COLIBRI_BUILD/tsan" '--filter-tags san' ;;
+    valgrind) binaries valgrind "$COLIBRI_BUILD" test/valgrind.sh ;;
     cli) bats_files cli "$COLIBRI_BUILD" "${full:+ }${full:---filter-tags !slow}" ;;
     san-cli) bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags !slow' ;;
     *) scripts "$g" ;;
