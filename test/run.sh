@@ -72,10 +72,11 @@ for g in "${groups[@]}"; do
     san)
         binaries san "$COLIBRI_SAN_BUILD" ''
         [[ -n $full ]] || bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags san' ;;
+    # slow tools keep the short counts of mutations
     tsan)
-        binaries tsan "$COLIBRI_BUILD/tsan" ''
+        binaries tsan "$COLIBRI_BUILD/tsan" 'env COLIBRI_TEST_FULL='
         bats_files tsan-cli "$COLIBRI_BUILD/tsan" '--filter-tags san' ;;
-    valgrind) binaries valgrind "$COLIBRI_BUILD" test/valgrind.sh ;;
+    valgrind) binaries valgrind "$COLIBRI_BUILD" 'env COLIBRI_TEST_FULL= test/valgrind.sh' ;;
     cli) bats_files cli "$COLIBRI_BUILD" "${full:+ }${full:---filter-tags !slow}" ;;
     san-cli) bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags !slow' ;;
     *) scripts "$g" ;;
