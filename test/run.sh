@@ -84,6 +84,9 @@ for g in "${groups[@]}"; do
 done
 
 # -- run -----------------------------------------------------------------------
+# A suite that hangs fails; one that was started with signals ignored (nohup) gets them back.
+limit=${COLIBRI_TEST_LIMIT:-$([[ -n $full ]] && echo 3600 || echo 900)}
+
 # Writes the output, then "passed failed skipped seconds" as the last line of NAME.sum.
 run_suite() {
     local name build cmd out start status=0
@@ -91,13 +94,20 @@ run_suite() {
     out=$log/${name//\//-}
     start=$EPOCHREALTIME
     # shellcheck disable=SC2086
-    PATH="$build/bin:$PATH" COLIBRI_TEST_BIN=$build/bin $cmd >"$out.tap" 2>"$out.err" </dev/null || status=$?
+    PATH="$build/bin:$PATH" COLIBRI_TEST_BIN=$build/bin timeout -k 10 "$limit" \
+        env --default-signal $cmd >"$out.tap" 2>"$out.err" </dev/null &
+    # timeout hands a signal on to the whole suite
+    # shellcheck disable=SC2064
+    trap "kill $! 2>/dev/null; exit 130" TERM
+    wait $! || status=$?
     awk -v status="$status" -v sec="$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')" '
         /^1\.\.[0-9]+/ { plan = substr($1, 4); planned = 1 }
         /^ok/          { if (tolower($0) ~ /# skip/) skip++; else pass++ }
         /^not ok/      { fail++ }
         END {
-            if (!planned && !pass && !fail && !skip) { if (status) fail = 1; else pass = 1 }
+            if (status == 124 || status == 137) {
+                print "not ok - stopped after the time limit" > "/dev/stderr"; fail++
+            } else if (!planned && !pass && !fail && !skip) { if (status) fail = 1; else pass = 1 }
             else if (status && !fail) { print "not ok - exit status " status > "/dev/stderr"; fail = 1 }
             if (planned && plan != pass + fail + skip) {
                 print "not ok - " plan " tests were announced" > "/dev/stderr"; fail++

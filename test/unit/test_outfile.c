@@ -130,8 +130,7 @@ static int child_dies_of(int sig, bool ignored)
     if (child == 0) {
         struct clb_outfile o;
         struct clb_err err;
-        if (ignored)
-            signal(sig, SIG_IGN);
+        signal(sig, ignored ? SIG_IGN : SIG_DFL);
         clb_outfile_open(&o, path, false, 0, &err);
         if (write(fd[1], "x", 1) != 1)
             _exit(9);
