@@ -70,9 +70,12 @@ struct compare_side compare_file(const struct clb_reader *r)
 
 /* -- one matrix ------------------------------------------------------------------------------- */
 
-/* How far rounding to b's type can take a value; INFINITY where that has no simple bound. */
+/* How far rounding to b's type can take a value; INFINITY where that has no simple bound. An int8
+ * row's scale may clip its largest weights by 1.5 codes (clb_int8_row_scale). */
 static double rounding(const struct compare_rows *b, uint32_t row, double a)
 {
+    double scale;
+
     switch (b->m.dtype) {
     case CLB_F32:
         return 0;
@@ -81,7 +84,8 @@ static double rounding(const struct compare_rows *b, uint32_t row, double a)
     case CLB_F16:
         return fabs(a) / 2048 + 0x1p-25;
     case CLB_INT8:
-        return 0.501 * (double)b->m.row_scale[row] + 128 * (double)FLT_MIN;
+        scale = (double)b->m.row_scale[row];
+        return (fabs(a) > 127 * scale ? 1.501 : 0.501) * scale + 128 * (double)FLT_MIN;
     default:
         return INFINITY;
     }

@@ -37,6 +37,39 @@ float clb_int8_scale(float max_abs)
     return s < FLT_MIN ? 0 : s;
 }
 
+/* Squared error of a row's codes in units of 1 / inverse^2. */
+static float code_noise(const float *w, uint32_t n, float inverse)
+{
+    float lane[LANES] = { 0 }, sum = 0;
+
+    for (uint32_t i = 0; i < n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            float x = w[i + k] * inverse, q = x + ROUNDER - ROUNDER;
+
+            q = q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : q;
+            lane[k] += (x - q) * (x - q);
+        }
+    for (int k = 0; k < LANES; k++)
+        sum += lane[k];
+    return sum;
+}
+
+float clb_int8_row_scale(const float *w, uint32_t n)
+{
+    static const float steps[] = { 127.0f, 127.5f, 128.0f, 128.5f };
+    float max = clb_max_abs(w, n), best = clb_int8_scale(max), least = FLT_MAX;
+
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && best > 0; i++) {
+        float noise = code_noise(w, n, steps[i] / max) / (steps[i] * steps[i]);
+
+        if (noise < least && max / steps[i] >= FLT_MIN) {
+            least = noise;
+            best = max / steps[i];
+        }
+    }
+    return best;
+}
+
 float clb_pack_limit(enum clb_dtype t)
 {
     if (t == CLB_F16)
@@ -125,7 +158,8 @@ static void code_row(uint8_t *code, const float *w, uint32_t n, float scale, str
     }
     for (uint32_t i = 0; i < n; i += LANES)
         for (int k = 0; k < LANES; k++) {
-            float x = w[i + k] / scale, up = x + ROUNDER, d = x - (up - ROUNDER);
+            float x = w[i + k] / scale, near = x > 127.0f ? 127.0f : x < -127.0f ? -127.0f : x;
+            float up = near + ROUNDER, d = x - (up - ROUNDER);
             uint32_t b;
 
             memcpy(&b, &up, sizeof b);
@@ -148,8 +182,7 @@ static void pack_int8(const struct clb_pack *p, uint8_t *tile, float *row_scale,
     uint8_t code[CLB_TILE][256];
 
     for (uint32_t r = 0; r < CLB_TILE && !p->given_scale; r++)
-        row_scale[r] =
-            r < n_row ? clb_int8_scale(clb_max_abs(rows + (size_t)r * stride, stride)) : 0;
+        row_scale[r] = r < n_row ? clb_int8_row_scale(rows + (size_t)r * stride, stride) : 0;
     for (uint32_t at = 0; at < stride; at += 256) {
         uint32_t n = stride - at < 256 ? stride - at : 256;
 
