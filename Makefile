@@ -11,6 +11,8 @@ DATADIR    ?= $(PREFIX)/share
 MANDIR     ?= $(DATADIR)/man
 BUILD      ?= build
 OBJCOPY    ?= objcopy
+# Where make bench keeps its models (27 GB) and the peer.
+BENCH      ?= $(BUILD)/bench
 # The static zlib whose crc32 goes into the library under a name of its own. Empty: link with -lz.
 ZLIB_A     ?= $(filter /%,$(shell $(CC) -print-file-name=libz.a))
 
@@ -183,8 +185,11 @@ check-golden: all                        ## outputs against the reference
 	@$(run) golden
 lint:                                    ## layers, lengths, headers, man pages, scripts
 	@$(run) lint
-bench: programs                          ## time MODEL=FILE (default: the bundled model)
-	@tools/bench.sh $(BUILD) $(MODEL)
+bench: programs                          ## time Colibri beside llama.cpp (test/bench/README.md)
+	@tools/setup.sh bench
+	@test/bench/bench.py --build $(BUILD) --dir $(BENCH) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	    $(if $(ONLY),--only '$(ONLY)') $(if $(PEER_IK),--ik $(PEER_IK)) $(if $(CPU),--cpu $(CPU)) \
+	    $(if $(PEER_CMAKE),--peer-cmake='$(PEER_CMAKE)') $(if $(FRESH),--fresh)
 
 # -- install ------------------------------------------------------------------
 D          := $(DESTDIR)

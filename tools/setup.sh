@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing for: demo (to build and run), test, full (every test).
-# usage: tools/setup.sh demo|test|full
+# Installs the Debian packages that are missing for: demo (to build and run), bench (make bench), test, full (every
+# test). usage: tools/setup.sh demo|bench|test|full
 # Silent when nothing is missing. Prints the command before it runs it, as root or through sudo; without
 # either it stops with the line to type. This is the only place of the project that installs anything.
 set -euo pipefail
@@ -22,10 +22,14 @@ need gcc have cc
 need libc6-dev header stdio.h
 need zlib1g-dev header zlib.h
 if [[ $level != demo ]]; then
-    need binutils have objcopy
     need g++ have c++
-    need bats have bats
     need python3 have python3
+fi
+if [[ $level == bench ]]; then
+    need python3-venv python3 -c 'import ensurepip, venv'
+elif [[ $level != demo ]]; then
+    need binutils have objcopy
+    need bats have bats
     need jq have jq
     need groff-base mdoc
     need shellcheck have shellcheck

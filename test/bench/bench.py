@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Measures Colibri beside llama.cpp on the same weights: what `make bench` runs.
+
+Everything is made that is missing (the peer compiled from source, a random checkpoint of 3.5 billion parameters, the
+files of both engines); then all take turns, round after round, in alternating order. Prints one table of medians,
+spreads and ratios; a complete run also writes it into doc/performance.md and README.md. Ctrl-C stops; the next call
+goes on there.
+"""
+import argparse
+import fnmatch
+import hashlib
+import os
+import sys
+import time
+
+import machine
+import report
+from engines import Colibri, Failed, IkLlama, LlamaCpp
+from plan import CASES, COLIBRI, IK, LLAMA, tiny
+from samples import Samples
+from workshop import PEER, ROOT, Workshop, say
+
+ROUNDS = 5  # a table of fewer is not written into the documentation
+
+
+def arguments():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    ap.add_argument("--build", default="build", help="where Colibri was built (build)")
+    ap.add_argument("--dir", help="where models and the peer are kept (BUILD/bench)")
+    ap.add_argument("--rounds", type=int, default=ROUNDS, help=f"({ROUNDS})")
+    ap.add_argument("--only", default="*", metavar="GLOB,...",
+                    help="some cases:\n" + " ".join(c.name for c in CASES))
+    ap.add_argument("--no-peer", action="store_true", help="Colibri alone; nothing is installed")
+    ap.add_argument("--ik", metavar="DIR", help="also ik_llama.cpp, whose llama-bench is in DIR")
+    ap.add_argument("--ik-flags", default=IkLlama.BEST, help=f"its settings ({IkLlama.BEST})")
+    ap.add_argument("--peer-cmake", default="", help="how to compile the peer (for this processor)")
+    ap.add_argument("--cpu", default="", help="lower Colibri's instruction set, e.g. avx2")
+    ap.add_argument("--out", metavar="FILE", action="append",
+                    help="write the tables into this file, whatever was run")
+    ap.add_argument("--fresh", action="store_true", help="forget an interrupted run")
+    ap.add_argument("--prepare", action="store_true", help="make what is missing, measure nothing")
+    ap.add_argument("--tiny", action="store_true", help="a few tokens of the bundled model: a try")
+    a = ap.parse_args()
+    a.dir = a.dir or os.path.join(a.build, "bench")
+    if a.rounds < 1:
+        ap.error("--rounds must be 1 or more")
+    a.cases = [tiny(c) if a.tiny else c for c in CASES
+               if any(fnmatch.fnmatch(c.name, g) for g in a.only.split(","))]
+    if not a.cases:
+        ap.error(f"--only {a.only}: no such case")
+    return a
+
+
+def participants(a):
+    return {COLIBRI} | ({LLAMA} if not a.no_peer else set()) | ({IK} if a.ik else set())
+
+
+def prepare(a, shop):
+    sources = {c.source for c in a.cases}
+    if not a.no_peer:
+        shop.install(a.peer_cmake)
+    if "random" in sources:
+        shop.make_random(sys.executable if a.no_peer else shop.python())
+    for source in sources:
+        shop.convert(source)
+        if participants(a) != {COLIBRI}:
+            shop.quantise(source)
+
+
+def identity(a, shop):
+    """What must be the same for samples to stand in one table."""
+    with open(shop.program("colibri-bench"), "rb") as f:
+        program = hashlib.sha256(f.read()).hexdigest()
+    return {"program": program, "cpu": a.cpu, "tiny": a.tiny, "peer": f"{PEER} {a.peer_cmake}",
+            "ik": a.ik_flags if a.ik else None}
+
+
+def turns(a, round_):
+    """Who measures what in a round: everybody's place in a case alternates."""
+    here = participants(a)
+    for case in a.cases:
+        if case.runs_in(round_):
+            sides = [s for s in case.sides if s.engine in here]
+            for side in sides if round_ % 2 else reversed(sides):
+                yield case, side
+
+
+def warm_up(a, shop):
+    files = set()
+    for case, side in turns(a, 1):
+        if case.kind != "convert":
+            name = shop.converted if side.engine == COLIBRI else shop.quantised
+            files.add(name(case.source, side.model))
+    say(f"reading {len(files)} files into the page cache")
+    for f in sorted(files):
+        shop.warm(f)
+
+
+def shown(figures):
+    return "  ".join(f"{name} {figures[name]:.4g}" for name in figures if figures[name] and
+                     name in ("prefill", "decode", "kl", "seconds", "read_per_s", "stream_gb_per_s"))
+
+
+def measure(a, engines, samples):
+    cores = len(os.sched_getaffinity(0))
+    plan = [(r, case, side) for r in range(1, a.rounds + 1) for case, side in turns(a, r)]
+    left = [t for t in plan if not samples.has(t[1], t[2], t[0])]
+    if not left:  # complete: once more
+        samples.forget({c.name for c in a.cases})
+        left = plan
+    elif len(left) < len(plan):
+        say(f"going on: {len(plan) - len(left)} of {len(plan)} measurements are there")
+    begin = time.monotonic()
+    for i, (round_, case, side) in enumerate(left):
+        figures = getattr(engines[side.engine], case.kind)(case, side, case.threads or cores)
+        samples.add(case, side, round_, figures)
+        passed = time.monotonic() - begin
+        say(f"{passed / 60:5.1f} min, {100 * (i + 1) / len(left):3.0f} %  round {round_}/{a.rounds}  "
+            f"{case.name:12} {str(side):18} {shown(figures)}")
+
+
+def compare(a, shop):
+    """Runs the rounds; the report of what there is, and whether that is all."""
+    engines = {COLIBRI: Colibri(shop, a.cpu)}
+    samples = Samples(shop.path("samples.jsonl"), identity(a, shop))
+    if a.fresh:
+        samples.forget({c.name for c in CASES})
+    watch = machine.Watch()
+    complete = False
+    try:
+        if not a.no_peer:
+            engines[LLAMA] = LlamaCpp(shop)
+        if a.ik:
+            engines[IK] = IkLlama(shop, a.ik, a.ik_flags)
+        warm_up(a, shop)
+        say(f"load {watch.load()}" + ("" if watch.idle() else
+                                      ": this machine is busy, so the figures mean little"))
+        measure(a, engines, samples)
+        complete = True
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on here")
+    finally:
+        if LLAMA in engines:
+            engines[LLAMA].close()
+    versions = {name: e.version for name, e in engines.items() if e.version}
+    about = report.About(watch.describe(), versions, engines[COLIBRI].level, command(a), a.ik_flags)
+    return report.Report(samples, about), complete
+
+
+def command(a):
+    words = ["make bench"] + [f"{name}={value}" for name, value in (
+        ("ROUNDS", a.rounds if a.rounds != ROUNDS else ""), ("ONLY", a.only if a.only != "*" else ""),
+        ("CPU", a.cpu), ("PEER_IK", "DIR" if a.ik else ""),
+        ("PEER_CMAKE", f"'{a.peer_cmake}'" if a.peer_cmake else "")) if value]
+    return " ".join(words)
+
+
+def main():
+    a = arguments()
+    shop = Workshop(a.build, a.dir, a.tiny)
+    prepare(a, shop)
+    if a.prepare:
+        return 0
+    result, complete = compare(a, shop)
+    print(result.text())
+    whole = complete and a.only == "*" and a.rounds >= ROUNDS and not (a.no_peer or a.tiny or a.cpu)
+    for path in a.out or ([os.path.join(ROOT, "doc", "performance.md"),
+                           os.path.join(ROOT, "README.md")] if whole else []):
+        result.write(path)
+        say(f"written: {os.path.relpath(path)}")
+    return 0 if complete else 130
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (Failed, OSError) as e:
+        sys.exit(f"bench: {e}")
+    except KeyboardInterrupt:
+        sys.exit(130)
