@@ -121,6 +121,10 @@ void bench_json(struct clb_text *t, const struct bench_result *r);
 void bench_csv(struct clb_text *t, const struct bench_result *r);
 void bench_json_quality(struct clb_text *t, const struct bench_quality *q, const char *path,
                         const char *other);
+/* "name": "value" */
+void bench_json_string(struct clb_text *t, const char *name, const char *value);
+/* Prints a text for programs, and frees it. */
+bool bench_print(struct clb_text *t, struct clb_err *err);
 void bench_svg(struct clb_text *t, const struct bench_result *r);
 
 /* -- quality.c -- */

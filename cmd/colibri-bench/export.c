@@ -10,7 +10,7 @@ static void key(struct clb_text *t, const char *name)
     clb_text_puts(t, ": ");
 }
 
-static void string(struct clb_text *t, const char *name, const char *value)
+void bench_json_string(struct clb_text *t, const char *name, const char *value)
 {
     key(t, name);
     clb_text_json(t, value, strlen(value));
@@ -28,7 +28,7 @@ static void json_stages(struct clb_text *t, const struct bench_phase *p)
         const struct bench_time *time = &p->stage[i].time;
 
         clb_text_puts(t, "        {");
-        string(t, "name", p->stage[i].name);
+        bench_json_string(t, "name", p->stage[i].name);
         clb_text_printf(t, ", \"seconds\": %.9g, \"spread\": %.4g", time->median, time->spread);
         clb_text_printf(t, ", \"share\": %.6g",
                         p->wall.median > 0 ? time->median / p->wall.median : 0);
@@ -73,7 +73,7 @@ static void json_model(struct clb_text *t, const struct bench_result *r)
     const struct colibri_model_info *i = &r->info;
 
     clb_text_puts(t, "  \"model\": {");
-    string(t, "file", r->path);
+    bench_json_string(t, "file", r->path);
     clb_text_printf(t, ", \"bytes\": %llu, \"parameters\": %llu, \"active_parameters\": %llu",
                     (unsigned long long)i->file_bytes, (unsigned long long)i->parameters,
                     (unsigned long long)i->active_parameters);
@@ -81,20 +81,20 @@ static void json_model(struct clb_text *t, const struct bench_result *r)
         t, ", \"layers\": %u, \"experts\": %u, \"experts_per_token\": %u", i->n_layer, i->n_expert,
         r->options->experts_per_token ? r->options->experts_per_token : i->experts_per_token);
     clb_text_puts(t, ",\n    ");
-    string(t, "expert_dtype", i->expert_dtype);
+    bench_json_string(t, "expert_dtype", i->expert_dtype);
     clb_text_puts(t, ", ");
-    string(t, "dense_dtype", i->dense_dtype);
+    bench_json_string(t, "dense_dtype", i->dense_dtype);
     clb_text_puts(t, ", ");
-    string(t, "backend", i->backend);
+    bench_json_string(t, "backend", i->backend);
     clb_text_puts(t, ", ");
-    string(t, "cpu", i->cpu_level);
+    bench_json_string(t, "cpu", i->cpu_level);
     clb_text_puts(t, "},\n");
 }
 
 void bench_json(struct clb_text *t, const struct bench_result *r)
 {
     clb_text_puts(t, "{\n  ");
-    string(t, "version", colibri_version());
+    bench_json_string(t, "version", colibri_version());
     clb_text_puts(t, ",\n");
     json_model(t, r);
     clb_text_printf(t, "  \"repeats\": %u,\n  \"runs\": [", r->options->repeats);
@@ -150,17 +150,27 @@ void bench_json_quality(struct clb_text *t, const struct bench_quality *q, const
                         const char *other)
 {
     clb_text_puts(t, "{");
-    string(t, "model", path);
+    bench_json_string(t, "model", path);
     clb_text_printf(t,
                     ", \"documents\": %llu, \"tokens\": %llu, \"nll\": %.9g, \"perplexity\": %.9g",
                     (unsigned long long)q->documents, (unsigned long long)q->tokens, q->nll,
                     exp(q->nll / (double)q->tokens));
     if (other) {
         clb_text_puts(t, ",\n ");
-        string(t, "other", other);
+        bench_json_string(t, "other", other);
         clb_text_printf(t, ", \"other_perplexity\": %.9g, \"kl\": %.9g, \"same_choice\": %.9g",
                         exp(q->other_nll / (double)q->tokens), q->kl / (double)q->rows,
                         (double)q->same_choice / (double)q->rows);
     }
     clb_text_puts(t, "}\n");
+}
+
+bool bench_print(struct clb_text *t, struct clb_err *err)
+{
+    bool ok = t->failed ? clb_fail_nomem(err, t->n) : true;
+
+    if (ok)
+        fwrite(t->p, 1, t->n, stdout);
+    clb_text_free(t);
+    return ok;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/colibri-bench/bench.h"
+#include "cmd/colibri-bench/machine.h"
 #include "lib/base/mem.h"
 #include "lib/cli/engine.h"
 #include "lib/cli/opt.h"
@@ -14,34 +15,66 @@ struct args {
     struct bench_options o;
     struct clb_opt_uints batch, threads;
     struct clb_common common;
-    const char *model, *tokens, *perplexity, *compare, *svg, *kv_dtype;
-    bool json, csv, force;
+    const char *model, *tokens, *perplexity, *compare, *svg, *kv_dtype, *seed;
+    bool json, csv, force, machine;
 };
 
 /* What nobody gives: the default takes its place. */
 static const struct bench_options nothing_given = { .prefill = UINT32_MAX, .decode = UINT32_MAX };
 
-static bool check_perplexity(const struct args *a, struct clb_err *err)
+enum { SPEED = 1, QUALITY = 2, MACHINE = 4 };
+
+static int form_of(const struct args *a)
+{
+    return a->machine ? MACHINE : a->perplexity ? QUALITY : SPEED;
+}
+
+/* Options that not every form takes. */
+static bool check_form(const struct args *a, struct clb_err *err)
 {
     const struct {
         const char *name;
         bool given;
-    } speed_only[] = {
-        { "--svg", a->svg != NULL },
-        { "--csv", a->csv },
-        { "--tokens", a->tokens != NULL },
-        { "--prefill", a->o.prefill != nothing_given.prefill },
-        { "--decode", a->o.decode != nothing_given.decode },
-        { "-b", a->batch.n > 0 },
-        { "-r", a->o.repeats > 0 },
-        { "--ctx", a->o.context > 0 },
-        { "more than one number of -t", a->threads.n > 1 },
+        int forms; /* that take it */
+    } only[] = {
+        { "--perplexity", a->perplexity != NULL, QUALITY },
+        { "--svg", a->svg != NULL, SPEED },
+        { "--csv", a->csv, SPEED | MACHINE },
+        { "--tokens", a->tokens != NULL, SPEED },
+        { "--seed", a->seed != NULL, SPEED },
+        { "--prefill", a->o.prefill != nothing_given.prefill, SPEED },
+        { "--decode", a->o.decode != nothing_given.decode, SPEED },
+        { "-b", a->batch.n > 0, SPEED },
+        { "-r", a->o.repeats > 0, SPEED | MACHINE },
+        { "--ctx", a->o.context > 0, SPEED },
+        { "more than one number of -t", a->threads.n > 1, SPEED | MACHINE },
+        { "--kv-dtype", a->kv_dtype != NULL, SPEED | QUALITY },
+        { "--experts-per-token", a->o.experts_per_token > 0, SPEED | QUALITY },
+        { "--memory", a->o.memory > 0, SPEED | QUALITY },
+        { "--backend", a->o.backend != NULL, SPEED | QUALITY },
+        { "-f", a->force, SPEED },
     };
+    int form = form_of(a);
 
-    for (size_t i = 0; i < sizeof speed_only / sizeof *speed_only; i++)
-        if (speed_only[i].given)
-            return clb_fail(err, CLB_USAGE, "%s does not go with --perplexity", speed_only[i].name);
+    for (size_t i = 0; i < sizeof only / sizeof *only; i++)
+        if (only[i].given && !(only[i].forms & form))
+            return clb_fail(err, CLB_USAGE, "%s does not go with %s", only[i].name,
+                            form == MACHINE ? "--machine" : "--perplexity");
+    if (a->compare && form != QUALITY)
+        return clb_fail(err, CLB_USAGE, "--compare needs documents: --perplexity FILE");
+    if (a->o.ids && form != QUALITY)
+        return clb_fail(err, CLB_USAGE, "--ids belongs to --perplexity");
+    if (a->o.max_tokens && form != QUALITY)
+        return clb_fail(err, CLB_USAGE, "--max-tokens belongs to --perplexity");
     return true;
+}
+
+static bool parse_seed(struct args *a, struct clb_err *err)
+{
+    if (!a->seed || clb_parse_uint(a->seed, 0, UINT64_MAX, &a->o.seed))
+        return true;
+    return clb_fail(err, CLB_USAGE, "--seed: '%s' is not a whole number from 0 to %llu", a->seed,
+                    (unsigned long long)UINT64_MAX);
 }
 
 static void set_defaults(struct args *a)
@@ -63,22 +96,16 @@ static bool check_args(struct args *a, int argc, char **argv, int first, struct 
 {
     bool is_stdin = a->tokens && !strcmp(a->tokens, "-");
 
-    if (argc - first != 1)
+    a->model = argv[first]; /* NULL: none */
+    if (argc - first != 1 && !(a->machine && argc == first))
         return clb_fail(err, CLB_USAGE, first == argc ? "no model given" : "one model at a time");
-    a->model = argv[first];
     if (a->json && a->csv)
         return clb_fail(err, CLB_USAGE, "--json and --csv exclude each other");
-    if (a->compare && !a->perplexity)
-        return clb_fail(err, CLB_USAGE, "--compare needs documents: --perplexity FILE");
-    if (a->o.ids && !a->perplexity)
-        return clb_fail(err, CLB_USAGE, "--ids belongs to --perplexity");
-    if (a->o.max_tokens && !a->perplexity)
-        return clb_fail(err, CLB_USAGE, "--max-tokens belongs to --perplexity");
-    if (a->perplexity && !check_perplexity(a, err))
+    if (!check_form(a, err) || !parse_seed(a, err))
         return false;
     set_defaults(a);
     uint64_t need = (uint64_t)a->o.prefill + a->o.decode;
-    if (a->perplexity)
+    if (form_of(a) != SPEED)
         return true;
     if (a->svg && clb_same_file(a->svg, a->model))
         return clb_fail(err, CLB_USAGE, "--svg: '%s' is the model", a->svg);
@@ -154,17 +181,6 @@ static bool write_svg(struct clb_outfile *out, const struct bench_result *r, str
     return ok && clb_outfile_commit(out, err);
 }
 
-/* Prints a text for programs. */
-static bool print_text(struct clb_text *t, struct clb_err *err)
-{
-    bool ok = t->failed ? clb_fail_nomem(err, t->n) : true;
-
-    if (ok)
-        fwrite(t->p, 1, t->n, stdout);
-    clb_text_free(t);
-    return ok;
-}
-
 static bool speed(const struct args *a, struct clb_err *err)
 {
     struct bench_result r = { .path = a->model, .options = &a->o };
@@ -189,7 +205,7 @@ static bool speed(const struct args *a, struct clb_err *err)
         bench_csv(&t, &r);
     else if (!bench_show(&r, stdout))
         clb_fail_nomem(err, 0);
-    ok = err->code == CLB_OK && (!(a->json || a->csv) || print_text(&t, err));
+    ok = err->code == CLB_OK && (!(a->json || a->csv) || bench_print(&t, err));
 done:
     clb_outfile_discard(&svg);
     clb_free(run);
@@ -216,7 +232,7 @@ static bool quality(const struct args *a, struct clb_err *err)
         goto done;
     if (a->json) {
         bench_json_quality(&json, &q, a->model, a->compare);
-        ok = print_text(&json, err);
+        ok = bench_print(&json, err);
     } else {
         bench_show_quality(&q, a->model, a->compare, stdout);
     }
@@ -224,6 +240,22 @@ done:
     clb_text_free(&text);
     bench_unload(&m);
     return ok;
+}
+
+static bool machine(const struct args *a, struct clb_err *err)
+{
+    const struct bench_machine_options o = {
+        .model = a->model,
+        .cpu_level = a->o.cpu_level,
+        .threads = a->threads.value,
+        .n_threads = a->threads.value[0] ? a->threads.n : 0,
+        .repeats = a->o.repeats,
+        .json = a->json,
+        .csv = a->csv,
+        .quiet = a->o.quiet,
+    };
+
+    return bench_machine(&o, err);
 }
 
 static int start(struct args *a, int argc, char **argv, int *first)
@@ -243,7 +275,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
           &a->o.repeats, 1, 1000, false },
         { CLB_OPT_FILE, 0, "tokens", "FILE", "token ids to feed (default: random)",
           &a->tokens, 0, 0, false },
-        { CLB_OPT_U64, 0, "seed", "N", "of the random token ids (0)", &a->o.seed, 0, 0, false },
+        { CLB_OPT_STRING, 0, "seed", "N", "of the random token ids (0)", &a->seed, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Quality", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_FILE, 0, "perplexity", "FILE", "of its lines, each a document",
           &a->perplexity, 0, 0, false },
@@ -252,6 +284,9 @@ static int start(struct args *a, int argc, char **argv, int *first)
         { CLB_OPT_UINT, 0, "max-tokens", "N", "cut documents to N tokens (512)",
           &a->o.max_tokens, 2, 1e6, false },
         { CLB_OPT_FLAG, 0, "ids", NULL, "documents are token ids", &a->o.ids, 0, 0, false },
+        { CLB_OPT_GROUP, 0, "Machine", NULL, NULL, NULL, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "machine", NULL, "measure what it can do at best; needs no MODEL",
+          &a->machine, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Model", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_UINT, 0, "ctx", "N", "context in tokens (default: what is needed)",
           &a->o.context, 1, 1e8, false },
@@ -306,7 +341,7 @@ int main(int argc, char **argv)
     a.o.kv_dtype = clb_engine_kv_dtype(a.kv_dtype);
     a.o.quiet = a.common.quiet;
     a.o.verbose = a.common.verbose > 0;
-    bool ok = a.perplexity ? quality(&a, &err) : speed(&a, &err);
+    bool ok = a.machine ? machine(&a, &err) : a.perplexity ? quality(&a, &err) : speed(&a, &err);
     if (!ok)
         clb_report(BENCH_NAME, &err, a.common.verbose);
     return clb_finish(BENCH_NAME, ok ? 0 : clb_exit_status((int)err.code));

@@ -133,6 +133,39 @@ setup() {
     has "$message" "nowhere.bin" ".c:" # twice: where in the source
 }
 
+@test "bench: --machine measures ceilings, without a model and with one" {
+    export TMPDIR=$PWD
+    run -0 --separate-stderr colibri-bench --machine -r 1
+    [[ -z $stderr ]]
+    has "$output" Machine Cores Caches Memory "read GB/s" "int8 GMAC/s" "f32 GMAC/s" "anonymous memory" Disk scalar \
+        "/proc/loadavg"
+    colibri-bench --machine -r 1 --json "$demo" >out.json
+    jq -e --arg demo "$demo" '.read.of == $demo and .read.bytes > 1000000 and .disk.path == $demo' out.json
+    jq -e '.machine | .cores >= 0 and .processors >= 1 and .memory > 0 and .threads >= 1' out.json
+    jq -e '.ceilings[0].threads == 1 and .ceilings[-1].threads == .machine.threads' out.json
+    # sane: more than nothing, the median between the extremes
+    jq -e '[.ceilings[] | .read_gb_per_s, .int8_gmac_per_s, .f32_gmac_per_s, .clock_ghz] |
+        all(.median > 0 and .min <= .median and .median <= .max)' out.json
+    jq -e '.level as $l | .levels | map(select(.available)) | map(.name) | index($l)' out.json
+    jq -e '[.levels[] | select(.available | not) | .why_not] | all(length > 0)' out.json
+    jq -e '.disk | has("why_not") or (.read_gb_per_s > 0 and .bytes > 0)' out.json
+    holds_only . out.json text # the temporary file is gone
+}
+
+@test "bench: --machine takes --threads, --cpu and -r" {
+    colibri-bench --machine -r 2 -t 3,1 --cpu scalar --csv "$demo" >out.csv
+    [[ $(head -n 1 out.csv) == threads,samples,read_gb_per_s,* ]]
+    [[ $(tail -n +2 out.csv | cut -d , -f 1,2 | tr '\n' ' ') == "3,2 1,2 " ]]
+    [[ $(awk -F, '{ print NF }' out.csv | sort -u) == 12 ]]
+    run_err 2 colibri-bench --machine --cpu abacus
+    has "$message" "no CPU level 'abacus'"
+    run_err 3 colibri-bench --machine nowhere.bin
+    has "$message" nowhere.bin
+    run_err 3 colibri-bench --machine .
+    TMPDIR=$PWD/nowhere run -0 colibri-bench --machine -r 1
+    has "$output" "Disk     not measured:" nowhere
+}
+
 @test "bench: --perplexity prints five decimals and counts tokens" {
     run -0 --separate-stderr colibri-bench --perplexity text "$demo"
     [[ ${lines[0]} =~ ^perplexity\ [0-9]+\.[0-9]{5}\ .*\ 3\ documents ]]
@@ -181,13 +214,23 @@ setup() {
     has "$message" --perplexity
     run_err 2 colibri-bench --ids "$demo"
     local option
-    for option in "--svg x.svg" --csv "--tokens text" "--prefill 512" "--decode 0" "-b 1" "-r 3" "--ctx 100"; do
+    for option in "--svg x.svg" --csv "--tokens text" "--prefill 512" "--decode 0" "-b 1" "-r 3" "--ctx 100" \
+        "--seed 1" -f; do
         # shellcheck disable=SC2086
         run_err 2 colibri-bench --perplexity text $option "$demo"
         has "$message" "${option%% *} does not go with --perplexity"
     done
     run_err 2 colibri-bench --perplexity text -t 1,2 "$demo"
     has "$message" "more than one number of -t"
+    run_err 2 colibri-bench --seed x "$demo"
+    has "$message" "--seed: 'x' is not a whole number from 0 to 18446744073709551615"
+    for option in "--perplexity text" "--svg x.svg" "--tokens text" "--seed 1" "--prefill 512" "--decode 0" "-b 1" \
+        "--ctx 100" "--kv-dtype f32" "--experts-per-token 1" "--memory 1G" "--backend cpu" -f; do
+        # shellcheck disable=SC2086
+        run_err 2 colibri-bench --machine $option
+        has "$message" "${option%% *} does not go with --machine"
+    done
+    run_err 2 colibri-bench --machine "$demo" "$demo"
     run_err 2 colibri-bench --max-tokens 20 "$demo"
     has "$message" "--max-tokens belongs to --perplexity"
     run_err 2 colibri-bench --prefill 0 --decode 0 "$demo"

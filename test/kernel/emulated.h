@@ -161,6 +161,8 @@ EMULATED __m256i emulated_dpbusd_avx(__m256i acc, __m256i u, __m256i s)
 /* The fill functions under names of their own, beside the real ones. */
 #define clb_kernels_fill_avx512      clb_emulated_fill_avx512
 #define clb_kernels_fill_avxvnni     clb_emulated_fill_avxvnni
+#define clb_peaks_fill_avx512        clb_emulated_peaks_avx512
+#define clb_peaks_fill_avxvnni       clb_emulated_peaks_avxvnni
 #define clb_fill_rows_avx512         clb_emulated_fill_rows_avx512
 #define clb_fill_attn_avx512         clb_emulated_fill_attn_avx512
 #define clb_fill_matmul_float_avx512 clb_emulated_fill_matmul_float_avx512

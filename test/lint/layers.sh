@@ -16,6 +16,7 @@ lib/api      lib/colibri.h lib/base lib/format lib/backend lib/model lib/token l
 lib/cli      lib/base lib/cli lib/colibri.h
 kernels      lib/base lib/format lib/backend kernels
 cmd          lib/base lib/cli lib/colibri.h cmd
+cmd/colibri-bench lib/base lib/cli kernels lib/colibri.h cmd/colibri-bench
 cmd/colibri-convert lib/base lib/cli lib/import lib/format lib/colibri.h cmd/colibri-convert
 cmd/colibri-inspect lib/base lib/cli lib/format lib/import lib/token lib/colibri.h cmd/colibri-inspect
 '
