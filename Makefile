@@ -10,7 +10,11 @@ INCLUDEDIR ?= $(PREFIX)/include
 DATADIR    ?= $(PREFIX)/share
 MANDIR     ?= $(DATADIR)/man
 BUILD      ?= build
-OBJCOPY    ?= objcopy
+# The binutils that fit the compiler: for a cross build CC is enough.
+ifeq ($(origin AR),default)
+AR         := $(shell $(CC) -print-prog-name=ar)
+endif
+OBJCOPY    ?= $(shell $(CC) -print-prog-name=objcopy)
 # Where make bench keeps its models (27 GB) and the peer.
 BENCH      ?= $(BUILD)/bench
 # The static zlib whose crc32 goes into the library under a name of its own. Empty: link with -lz.
@@ -43,6 +47,8 @@ LIB_SRC  := $(filter-out $(CLI_SRC),$(sort $(wildcard lib/*/*.c lib/import/famil
 ARCH     := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 ifneq ($(filter x86_64 amd64,$(ARCH)),)
 LIB_SRC  += $(sort $(wildcard kernels/avx2/*.c kernels/avx512/*.c))
+else ifneq ($(filter aarch64 arm64,$(ARCH)),)
+LIB_SRC  += $(sort $(wildcard kernels/neon/*.c))
 endif
 
 obj      = $(addprefix $(BUILD)/,$(addsuffix .o,$(1)))
@@ -82,6 +88,9 @@ $(BUILD)/kernels/avx2/%.o:           ISA := -mavx2 -mfma -mf16c
 $(BUILD)/kernels/avx2/%_avxvnni.c.o: ISA := -mavx2 -mfma -mf16c -mavxvnni
 $(BUILD)/kernels/avx512/%.o:         ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq \
                                             -mavx512vl -mavx512vnni
+# -fno-schedule-insns: scheduling before registers are allocated pushes sums out of them.
+$(BUILD)/kernels/neon/%.o:           ISA := -march=armv8.2-a+dotprod -fno-schedule-insns
+$(BUILD)/kernels/neon/%_i8mm.c.o:    ISA := -march=armv8.2-a+dotprod+i8mm -fno-schedule-insns
 
 $(BUILD)/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -14,8 +14,17 @@
 
 #include "lib/format/dtype.h"
 
-/* What a machine can do, best last. Each level implies avx2; avx512 does not imply avxvnni. */
-enum clb_isa { CLB_ISA_SCALAR, CLB_ISA_AVX2, CLB_ISA_AVXVNNI, CLB_ISA_AVX512, CLB_ISA_COUNT };
+/* What a machine can do, best last for each architecture. x86-64: each level implies avx2, avx512
+ * does not imply avxvnni. aarch64: neon has the dot product instructions; i8mm implies it. */
+enum clb_isa {
+    CLB_ISA_SCALAR,
+    CLB_ISA_AVX2,
+    CLB_ISA_AVXVNNI,
+    CLB_ISA_AVX512,
+    CLB_ISA_NEON,
+    CLB_ISA_I8MM,
+    CLB_ISA_COUNT,
+};
 
 /* Activations for quantised matrices, one record per token: `cols` padded to 32 signed bytes
  * (-127 to 127), then per group of 32 inputs { f32 scale; i32 -128 * sum of the group }. */
@@ -123,7 +132,8 @@ struct clb_kernels {
     void (*widen)(float *y, const void *row, enum clb_dtype t, uint32_t n);
 };
 
-const char *clb_isa_name(enum clb_isa isa); /* "scalar", "avx2", "avxvnni", "avx512" */
+/* "scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm" */
+const char *clb_isa_name(enum clb_isa isa);
 bool clb_isa_parse(const char *name, enum clb_isa *out);
 /* Whether this machine and its operating system support it; if not, *why (static text) says what
  * lacks. */
@@ -136,10 +146,14 @@ void clb_kernels_for(struct clb_kernels *k, enum clb_isa isa);
  * that lack the level, so it is compiled without the folder's instructions. */
 #if defined(__x86_64__)
 #define PLAIN_CODE __attribute__((target("no-sse3")))
+#elif defined(__aarch64__)
+#define PLAIN_CODE __attribute__((target("arch=armv8-a")))
 #endif
 void clb_kernels_fill_scalar(struct clb_kernels *k);
 void clb_kernels_fill_avx2(struct clb_kernels *k);
 void clb_kernels_fill_avxvnni(struct clb_kernels *k);
 void clb_kernels_fill_avx512(struct clb_kernels *k);
+void clb_kernels_fill_neon(struct clb_kernels *k);
+void clb_kernels_fill_i8mm(struct clb_kernels *k);
 
 #endif

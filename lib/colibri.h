@@ -73,7 +73,8 @@ struct colibri_model;
 struct colibri_load_options {
     size_t size;
     uint32_t threads;      /* 0: one per physical core allowed by affinity and cgroup quota */
-    const char *cpu_level; /* NULL: the best; "scalar", "avx2", "avxvnni", "avx512": this one */
+    /* NULL: the best; "scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm": this one */
+    const char *cpu_level;
     const char *backend;   /* NULL or "cpu" */
     /* Most bytes for everything that the model and its sessions need; 0: no limit. With one, expert
      * weights are cached instead of mapped, and activation slabs are off. */

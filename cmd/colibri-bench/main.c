@@ -296,7 +296,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
           &a->o.experts_per_token, 1, UINT32_MAX, false },
         { CLB_OPT_SIZE, 0, "memory", "SIZE", "use at most SIZE, e.g. 8G; caches experts",
           &a->o.memory, 0, 0, false },
-        { CLB_OPT_STRING, 0, "cpu", "LEVEL", "scalar, avx2, avxvnni, avx512 (default: best)",
+        { CLB_OPT_STRING, 0, "cpu", "LEVEL", "scalar, avx2, avxvnni, avx512, neon, i8mm",
           &a->o.cpu_level, 0, 0, false },
         { CLB_OPT_STRING, 0, "backend", "NAME", "cpu", &a->o.backend, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Output", NULL, NULL, NULL, 0, 0, false },

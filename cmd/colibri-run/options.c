@@ -72,7 +72,7 @@ int run_parse_options(struct run_options *o, int argc, char **argv)
         COUNT('t', "threads", "N", 1, 1024, &o->threads, "default: one per core"),
         { CLB_OPT_SIZE, 0, "memory", "SIZE", "use at most SIZE, e.g. 8G; caches experts",
           &o->memory, 0, 0, false },
-        TEXT(0, "cpu", "LEVEL", &o->cpu, "scalar, avx2, avxvnni, avx512 (default: best)"),
+        TEXT(0, "cpu", "LEVEL", &o->cpu, "scalar, avx2, avxvnni, avx512, neon, i8mm"),
         TEXT(0, "backend", "NAME", &o->backend, "cpu"),
         FLAG("verify", &o->verify, "check every weight when it is first used"),
         GROUP("Messages"),

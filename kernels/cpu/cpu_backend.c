@@ -27,8 +27,8 @@ static bool choose_level(const char *name, enum clb_isa *isa, struct clb_err *er
     }
     if (!clb_isa_parse(name, isa))
         return clb_fail(err, CLB_USAGE,
-                        "there is no CPU level '%s'; levels are 'scalar', 'avx2', 'avxvnni' and "
-                        "'avx512'",
+                        "there is no CPU level '%s'; levels are 'scalar', on x86-64 'avx2', "
+                        "'avxvnni' and 'avx512', on aarch64 'neon' and 'i8mm'",
                         name);
     if (!clb_isa_available(*isa, &why))
         return clb_fail(err, CLB_UNSUPPORTED, "CPU level '%s': %s", name, why);

@@ -1,113 +1,131 @@
 /* cpuid.c - which kernel levels this machine can run: the processor must have the instructions, and
- * the operating system must save the registers they use (XGETBV). */
+ * the operating system must save the registers they use. On x86-64 both are asked of the processor
+ * (CPUID, XGETBV); on aarch64 Linux answers for both (HWCAP). */
+#include "kernels/cpu/cpuid.h"
+
 #include <string.h>
 
-#include "kernels/kernels.h"
-
-static const char *const names[CLB_ISA_COUNT] = {
-    [CLB_ISA_SCALAR] = "scalar",
-    [CLB_ISA_AVX2] = "avx2",
-    [CLB_ISA_AVXVNNI] = "avxvnni",
-    [CLB_ISA_AVX512] = "avx512",
+static const struct level {
+    const char *name;
+    enum clb_cpu_arch arch; /* CLB_CPU_OTHER: any */
+    enum clb_isa base;      /* the level that it contains, or itself */
+} levels[CLB_ISA_COUNT] = {
+    [CLB_ISA_SCALAR] = { "scalar", CLB_CPU_OTHER, CLB_ISA_SCALAR },
+    [CLB_ISA_AVX2] = { "avx2", CLB_CPU_X86_64, CLB_ISA_AVX2 },
+    [CLB_ISA_AVXVNNI] = { "avxvnni", CLB_CPU_X86_64, CLB_ISA_AVX2 },
+    [CLB_ISA_AVX512] = { "avx512", CLB_CPU_X86_64, CLB_ISA_AVX2 },
+    [CLB_ISA_NEON] = { "neon", CLB_CPU_AARCH64, CLB_ISA_NEON },
+    [CLB_ISA_I8MM] = { "i8mm", CLB_CPU_AARCH64, CLB_ISA_NEON },
 };
+
+static const struct feature {
+    enum clb_isa isa; /* the level that needs it */
+    enum clb_cpu_word word;
+    uint32_t bits; /* all of them */
+    const char *lacking;
+} features[] = {
+    { CLB_ISA_AVX2, CLB_CPU_1_ECX, 1u << 28, "the processor lacks AVX" },
+    { CLB_ISA_AVX2, CLB_CPU_1_ECX, 1u << 12, "the processor lacks FMA" },
+    { CLB_ISA_AVX2, CLB_CPU_1_ECX, 1u << 29, "the processor lacks F16C" },
+    { CLB_ISA_AVX2, CLB_CPU_7_EBX, 1u << 5, "the processor lacks AVX2" },
+    { CLB_ISA_AVX2, CLB_CPU_XCR0, 0x06, "the operating system does not save AVX registers" },
+    { CLB_ISA_AVXVNNI, CLB_CPU_7_1_EAX, 1u << 4, "the processor lacks AVX-VNNI" },
+    { CLB_ISA_AVX512, CLB_CPU_7_EBX, 1u << 16, "the processor lacks AVX-512F" },
+    { CLB_ISA_AVX512, CLB_CPU_7_EBX, 1u << 17, "the processor lacks AVX-512DQ" },
+    { CLB_ISA_AVX512, CLB_CPU_7_EBX, 1u << 30, "the processor lacks AVX-512BW" },
+    { CLB_ISA_AVX512, CLB_CPU_7_EBX, 1u << 31, "the processor lacks AVX-512VL" },
+    { CLB_ISA_AVX512, CLB_CPU_7_ECX, 1u << 11, "the processor lacks AVX-512 VNNI" },
+    { CLB_ISA_AVX512, CLB_CPU_XCR0, 0xe6, "the operating system does not save AVX-512 registers" },
+    { CLB_ISA_NEON, CLB_CPU_HWCAP, 1u << 1, "the processor lacks NEON (Advanced SIMD)" },
+    { CLB_ISA_NEON, CLB_CPU_HWCAP, 1u << 20, "the processor lacks the dot product instructions" },
+    { CLB_ISA_I8MM, CLB_CPU_HWCAP2, 1u << 13, "the processor lacks the int8 matrix instructions" },
+};
+
+#if defined(__x86_64__)
+
+#include <cpuid.h>
+
+void clb_cpu_ask(struct clb_cpu *cpu)
+{
+    uint32_t *w = cpu->word, max_subleaf, other[3];
+
+    memset(cpu, 0, sizeof *cpu);
+    cpu->arch = CLB_CPU_X86_64;
+    __get_cpuid(1, &other[0], &other[1], &w[CLB_CPU_1_ECX], &other[2]);
+    if (__get_cpuid_count(7, 0, &max_subleaf, &w[CLB_CPU_7_EBX], &w[CLB_CPU_7_ECX], &other[0]) &&
+        max_subleaf >= 1)
+        __get_cpuid_count(7, 1, &w[CLB_CPU_7_1_EAX], &other[0], &other[1], &other[2]);
+    if (w[CLB_CPU_1_ECX] >> 27 & 1) /* OSXSAVE: there is an xgetbv */
+        __asm__ volatile("xgetbv" : "=a"(w[CLB_CPU_XCR0]), "=d"(other[0]) : "c"(0));
+}
+
+#elif defined(__aarch64__)
+
+#include <sys/auxv.h>
+
+void clb_cpu_ask(struct clb_cpu *cpu)
+{
+    memset(cpu, 0, sizeof *cpu);
+    cpu->arch = CLB_CPU_AARCH64;
+    cpu->word[CLB_CPU_HWCAP] = (uint32_t)getauxval(AT_HWCAP);
+    cpu->word[CLB_CPU_HWCAP2] = (uint32_t)getauxval(AT_HWCAP2);
+}
+
+#else
+
+void clb_cpu_ask(struct clb_cpu *cpu)
+{
+    memset(cpu, 0, sizeof *cpu);
+}
+
+#endif
+
+const char *clb_cpu_lacks(const struct clb_cpu *cpu, enum clb_isa isa)
+{
+    const struct level *l = &levels[isa];
+
+    if (l->arch != CLB_CPU_OTHER && l->arch != cpu->arch)
+        return l->arch == CLB_CPU_X86_64 ? "this machine is not x86-64"
+                                         : "this machine is not aarch64";
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+        const struct feature *f = &features[i];
+        if ((f->isa == isa || f->isa == l->base) && (cpu->word[f->word] & f->bits) != f->bits)
+            return f->lacking;
+    }
+    return NULL;
+}
 
 const char *clb_isa_name(enum clb_isa isa)
 {
-    return names[isa];
+    return levels[isa].name;
 }
 
 bool clb_isa_parse(const char *name, enum clb_isa *out)
 {
     for (int i = 0; i < CLB_ISA_COUNT; i++)
-        if (!strcmp(name, names[i])) {
+        if (!strcmp(name, levels[i].name)) {
             *out = (enum clb_isa)i;
             return true;
         }
     return false;
 }
 
-#if defined(__x86_64__)
-
-#include <cpuid.h>
-
-/* Registers of cpuid in the order eax, ebx, ecx, edx. */
-enum { EAX, EBX, ECX, EDX };
-
-static const struct feature {
-    enum clb_isa isa;      /* the level that needs it */
-    uint8_t leaf, subleaf; /* where cpuid tells */
-    uint8_t reg, bit;
-    const char *lacking;
-} features[] = {
-    { CLB_ISA_AVX2, 1, 0, ECX, 27, "the operating system does not save AVX registers" },
-    { CLB_ISA_AVX2, 1, 0, ECX, 28, "the processor lacks AVX" },
-    { CLB_ISA_AVX2, 1, 0, ECX, 12, "the processor lacks FMA" },
-    { CLB_ISA_AVX2, 1, 0, ECX, 29, "the processor lacks F16C" },
-    { CLB_ISA_AVX2, 7, 0, EBX, 5, "the processor lacks AVX2" },
-    { CLB_ISA_AVXVNNI, 7, 1, EAX, 4, "the processor lacks AVX-VNNI" },
-    { CLB_ISA_AVX512, 7, 0, EBX, 16, "the processor lacks AVX-512F" },
-    { CLB_ISA_AVX512, 7, 0, EBX, 17, "the processor lacks AVX-512DQ" },
-    { CLB_ISA_AVX512, 7, 0, EBX, 30, "the processor lacks AVX-512BW" },
-    { CLB_ISA_AVX512, 7, 0, EBX, 31, "the processor lacks AVX-512VL" },
-    { CLB_ISA_AVX512, 7, 0, ECX, 11, "the processor lacks AVX-512 VNNI" },
-};
-
-static bool has(const struct feature *f)
-{
-    unsigned r[4] = { 0 }, max_subleaf = 0;
-
-    if (f->subleaf) {
-        unsigned rest[3];
-        if (!__get_cpuid_count(f->leaf, 0, &max_subleaf, &rest[0], &rest[1], &rest[2]) ||
-            max_subleaf < f->subleaf)
-            return false;
-    }
-    return __get_cpuid_count(f->leaf, f->subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) &&
-           r[f->reg] >> f->bit & 1;
-}
-
-/* Register state that the operating system saves; only after the OSXSAVE bit was seen. */
-static uint32_t saved_state(void)
-{
-    uint32_t low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return low;
-}
-
 bool clb_isa_available(enum clb_isa isa, const char **why)
 {
-    const uint32_t ymm = 0x06, zmm = 0xe6;
+    struct clb_cpu cpu;
 
-    *why = NULL;
-    /* AVX-VNNI is no part of AVX-512: processors have the one without the other. */
-    for (size_t i = 0; i < sizeof features / sizeof *features && !*why; i++) {
-        enum clb_isa level = features[i].isa;
-        if ((level == isa || (level == CLB_ISA_AVX2 && isa > level)) && !has(&features[i]))
-            *why = features[i].lacking;
-    }
-    if (!*why && isa >= CLB_ISA_AVX2 && (saved_state() & ymm) != ymm)
-        *why = "the operating system does not save AVX registers";
-    if (!*why && isa >= CLB_ISA_AVX512 && (saved_state() & zmm) != zmm)
-        *why = "the operating system does not save AVX-512 registers";
+    clb_cpu_ask(&cpu);
+    *why = clb_cpu_lacks(&cpu, isa);
     return !*why;
 }
-
-#else
-
-bool clb_isa_available(enum clb_isa isa, const char **why)
-{
-    *why = isa == CLB_ISA_SCALAR ? NULL : "this program was not built for x86-64";
-    return !*why;
-}
-
-#endif
 
 enum clb_isa clb_isa_best(void)
 {
-    const char *why;
+    struct clb_cpu cpu;
     enum clb_isa isa = CLB_ISA_COUNT - 1;
 
-    while (!clb_isa_available(isa, &why))
+    clb_cpu_ask(&cpu);
+    while (clb_cpu_lacks(&cpu, isa))
         isa--;
     return isa;
 }

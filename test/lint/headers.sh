@@ -9,14 +9,17 @@ trap 'rm -f "$unit"' EXIT
 echo 'typedef int unit;' >"$unit"
 
 while read -r h; do
+    cc=cc
     case $h in # as in the Makefile
     kernels/avx2/*) isa=(-mavx2 -mfma -mf16c -mavxvnni) ;;
     kernels/avx512/*) isa=(-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni) ;;
     test/kernel/emulated.h) continue ;; # needs SIMDe, and is never included by a source
+    kernels/neon/*) isa=(-march=armv8.2-a+dotprod+i8mm) cc=$(tap_cc aarch64) ;;
     *) isa=() ;;
     esac
-    [[ ${#isa[@]} == 0 || $(uname -m) == x86_64 ]] || continue
-    tap_run "$h" cc -std=c11 -D_GNU_SOURCE "${isa[@]}" "${warn[@]}" "${unused[@]}" -x c -include "$h" "$unit"
+    [[ $h != kernels/avx* ]] || cc=$(tap_cc x86_64)
+    [[ -n $cc ]] || continue
+    tap_run "$h" "$cc" -std=c11 -D_GNU_SOURCE "${isa[@]}" "${warn[@]}" "${unused[@]}" -x c -include "$h" "$unit"
 done < <(find lib kernels cmd test -name '*.h' ! -path '*simde*' | sort)
 tap_run "lib/colibri.h as C++" c++ -std=c++11 "${warn[@]}" -x c++ -include lib/colibri.h "$unit"
 tap_run "lib/colibri.h as C99" cc -std=c99 "${warn[@]}" -x c -include lib/colibri.h "$unit"

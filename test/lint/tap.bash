@@ -25,3 +25,10 @@ tap_none() {
     [[ -z $out ]]
     tap $? "$1" "$out"
 }
+# tap_cc ARCH: a compiler for ARCH, native or cross; nothing when there is none.
+tap_cc() {
+    case $(cc -dumpmachine) in
+    $1-*) echo cc ;;
+    *) command -v "$1-linux-gnu-gcc" ;;
+    esac
+}
