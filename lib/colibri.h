@@ -70,6 +70,16 @@ struct colibri_model;
 /* Structs below whose first member is `size` may grow: set it to sizeof of the struct you compiled
  * with and zero the rest; a zero field is the default. Larger structs than the library knows are
  * accepted when the unknown part is zero, else refused. */
+/* Machines with several memory nodes. DEFAULT: interleave on them, else nothing. INTERLEAVE: memory
+ * is spread over all nodes, and threads of the library over their processors. LOCAL: memory and
+ * threads keep to the node with the most cores. OFF: the system decides. */
+enum colibri_numa {
+    COLIBRI_NUMA_DEFAULT = 0,
+    COLIBRI_NUMA_INTERLEAVE = 1,
+    COLIBRI_NUMA_LOCAL = 2,
+    COLIBRI_NUMA_OFF = 3
+};
+
 struct colibri_load_options {
     size_t size;
     uint32_t threads;      /* 0: one per physical core allowed by affinity and cgroup quota */
@@ -83,6 +93,11 @@ struct colibri_load_options {
     bool no_routing_cache; /* rebuild the routing index map each pass (tests) */
     /* Activation slab sizes, ascending multiples of 4096; 0: 128 KB, 512 KB, 2 MB. */
     size_t slab_classes[3];
+    /* Lock weights, KV caches and activations in memory, so that the system never takes them away.
+     * The file is then read whole while it is loaded. COLIBRI_NO_SPACE, with the numbers, when the
+     * limit of locked memory (RLIMIT_MEMLOCK) or the memory is too small. */
+    bool mlock;
+    int32_t numa; /* enum colibri_numa */
 };
 
 /* NULL: colibri_last_error() says why. */
@@ -117,7 +132,6 @@ struct colibri_model_info {
     /* The publisher's defaults for sampling; NAN (top_k: -1): not given. */
     float temperature, top_p, min_p, repetition_penalty;
     int32_t top_k;
-    uint32_t n_text_eos; /* the last of eos_token that only the tokenizer names: text ends there */
 };
 COLIBRI_API int colibri_model_info(const struct colibri_model *model,
                                    struct colibri_model_info *info);
@@ -175,6 +189,7 @@ struct colibri_memory_plan {
     uint64_t available; /* what the system or the limit still allows; 0: unknown */
     uint32_t context;   /* the options with their defaults resolved */
     int32_t kv_dtype;
+    uint64_t locked; /* bytes of the total that are locked in memory */
 };
 COLIBRI_API int colibri_plan_batch(const struct colibri_model *model,
                                    const struct colibri_batch_options *options,
@@ -288,6 +303,7 @@ struct colibri_pool_stats {
 struct colibri_memory_stats {
     size_t size;
     struct colibri_pool_stats weights, activations, host;
+    uint64_t locked; /* bytes locked in memory now */
 };
 COLIBRI_API int colibri_memory_stats(const struct colibri_model *model,
                                      struct colibri_memory_stats *stats);

@@ -29,7 +29,8 @@ struct bench_options {
     int32_t kv_dtype;
     bool ids; /* documents are token ids */
     bool quiet, verbose;
-    const char *cpu_level, *backend;
+    bool mlock;
+    const char *cpu_level, *backend, *numa;
     uint64_t memory; /* bytes; 0: no limit */
 };
 

@@ -42,6 +42,8 @@ bool bench_load(struct colibri_model **out, struct colibri_model_info *info, con
         .cpu_level = o->cpu_level,
         .backend = o->backend,
         .memory = o->memory,
+        .mlock = o->mlock,
+        .numa = clb_engine_numa(o->numa),
     };
 
     *out = colibri_load_model_ex(path, &lo, NULL);

@@ -23,6 +23,8 @@ static bool load(struct run *r, struct clb_err *err)
         .memory = o->memory,
         .verify = o->verify,
         .no_routing_cache = o->no_routing_cache,
+        .mlock = o->mlock,
+        .numa = clb_engine_numa(o->numa),
     };
 
     r->model = colibri_load_model_ex(o->model, &lo, NULL);

@@ -23,12 +23,13 @@
 enum run_mode { RUN_ONE, RUN_LINES, RUN_NULL, RUN_JSONL };
 
 struct run_options {
-    const char *model, *prompt, *logits, *kv_dtype, *cpu, *backend;
+    const char *model, *prompt, *logits, *kv_dtype, *cpu, *backend, *numa;
     float temperature, top_p, min_p, repeat_penalty;
     uint32_t max_new, top_k, context, experts_per_token, threads, batch, prefill_chunk;
     uint64_t memory, seed;
     struct clb_opt_list stop;
     bool lines, null, jsonl, ids, parse_special, profile, stats, json, verify, no_routing_cache;
+    bool mlock;
     struct clb_common common;
     enum run_mode mode;
 };

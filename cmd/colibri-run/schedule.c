@@ -125,12 +125,9 @@ static bool step(struct run *r, struct clb_err *err)
     return true;
 }
 
-/* With --ids there is no text, and the tokenizer has no say. */
 static bool is_end_token(const struct run *r, int32_t id)
 {
-    uint32_t n = r->info.n_eos - (r->o.ids ? r->info.n_text_eos : 0);
-
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < r->info.n_eos; i++)
         if (r->info.eos_token[i] == id)
             return true;
     return false;

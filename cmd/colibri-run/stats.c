@@ -16,6 +16,8 @@ static void print_plan(const struct colibri_memory_plan *p)
             clb_human_bytes(e, p->total), clb_human_bytes(a, p->weights),
             clb_human_bytes(b, p->kv_cache), clb_human_bytes(c, p->activations),
             clb_human_bytes(d, p->host_buffers));
+    if (p->locked)
+        fprintf(stderr, "; %s locked", clb_human_bytes(a, p->locked));
     if (p->available)
         fprintf(stderr, " (%s available)", clb_human_bytes(a, p->available));
     fputc('\n', stderr);
@@ -147,7 +149,10 @@ static bool print_text(const struct run *r, const struct colibri_memory_stats *m
     fprintf(stderr, "ready        %s after the start\n",
             clb_human_seconds(a, c->ready - c->started));
     print_plan(&r->plan);
-    fprintf(stderr, "memory peak  %s resident\n\n", clb_human_bytes(a, peak_resident()));
+    fprintf(stderr, "memory peak  %s resident", clb_human_bytes(a, peak_resident()));
+    if (m->locked)
+        fprintf(stderr, ", %s locked", clb_human_bytes(a, m->locked));
+    fputs("\n\n", stderr);
     pool_row(t, "weights", &m->weights);
     pool_row(t, "activations", &m->activations);
     pool_row(t, "host buffers", &m->host);
@@ -186,11 +191,13 @@ static bool print_json(const struct run *r, const struct colibri_memory_stats *m
     clb_text_printf(
         &t,
         "\"plan\":{\"weights\":%llu,\"kv_cache\":%llu,\"activations\":%llu,\"host_buffers\":%llu,"
-        "\"total\":%llu,\"available\":%llu},\"peak_resident\":%llu,\"pools\":{",
+        "\"total\":%llu,\"locked\":%llu,\"available\":%llu},\"peak_resident\":%llu,\"locked\":%llu,"
+        "\"pools\":{",
         (unsigned long long)p->weights, (unsigned long long)p->kv_cache,
         (unsigned long long)p->activations, (unsigned long long)p->host_buffers,
-        (unsigned long long)p->total, (unsigned long long)p->available,
-        (unsigned long long)peak_resident());
+        (unsigned long long)p->total, (unsigned long long)p->locked,
+        (unsigned long long)p->available, (unsigned long long)peak_resident(),
+        (unsigned long long)m->locked);
     pool_json(&t, "weights", &m->weights, ",");
     pool_json(&t, "activations", &m->activations, ",");
     pool_json(&t, "host_buffers", &m->host, "}}\n");

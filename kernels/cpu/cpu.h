@@ -22,7 +22,7 @@ struct clb_backend {
     struct clb_pool *pool; /* owned */
     struct clb_slab *slab; /* borrowed */
     bool no_routing_cache;
-    char text[192];
+    char text[320];
 };
 
 /* The index map of one layer, kept from pass to pass. */
@@ -86,6 +86,7 @@ struct clb_acts {
     size_t ld_hidden, ld_q, ld_k, ld_v, ld_mix, ld_expert, ld_value;
     size_t hidden_record, mix_record_bytes;
     uint32_t n_partial; /* queries that `partial` has room for */
+    bool huge;          /* huge pages were asked for */
 
     /* set by begin */
     const struct clb_weights *w;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "lib/base/mem.h"
+#include "lib/base/numa.h"
 
 /* 40 us of one core. Threads need a few to meet when the machine is idle, and much longer when it
  * is busy with other work. */
@@ -43,11 +44,26 @@ static void cpu_close(struct clb_backend *be)
     clb_free(be);
 }
 
+/* How many threads, and why. */
+static unsigned choose_threads(const struct clb_backend_options *o, char *why, size_t n)
+{
+    struct clb_cpus allowed;
+
+    if (o->n_thread) {
+        snprintf(why, n, "as asked for");
+        return o->n_thread;
+    }
+    if (!o->numa || o->numa->mode != CLB_NUMA_LOCAL || !clb_cpus_allowed(&allowed))
+        return clb_pool_default_threads(why, n);
+    allowed = clb_numa_cpus(o->numa, &allowed);
+    return clb_cores_threads("", &allowed, why, n);
+}
+
 static bool cpu_open(struct clb_backend **out, const struct clb_backend_options *o,
                      struct clb_err *err)
 {
-    char why[96] = "as asked for";
-    unsigned n_thread = o->n_thread ? o->n_thread : clb_pool_default_threads(why, sizeof why);
+    char why[96], numa[96] = "";
+    unsigned n_thread = choose_threads(o, why, sizeof why);
     enum clb_isa isa;
     struct clb_backend *be;
 
@@ -57,15 +73,17 @@ static bool cpu_open(struct clb_backend **out, const struct clb_backend_options 
     be = clb_new(1, sizeof *be, err);
     if (!be)
         return false;
-    if (!clb_pool_new(&be->pool, n_thread, err)) {
+    if (!clb_pool_new_on(&be->pool, n_thread, o->numa, err)) {
         cpu_close(be);
         return false;
     }
     clb_kernels_for(&be->k, isa);
     be->slab = o->slab;
     be->no_routing_cache = o->no_routing_cache;
-    snprintf(be->text, sizeof be->text, "%s, %u thread%s (%s)", be->k.name, n_thread,
-             n_thread == 1 ? "" : "s", why);
+    if (o->numa)
+        clb_numa_describe(o->numa, numa, sizeof numa);
+    snprintf(be->text, sizeof be->text, "%s, %u thread%s (%s)%s%s", be->k.name, n_thread,
+             n_thread == 1 ? "" : "s", why, *numa ? ", " : "", numa);
     *out = be;
     return true;
 }

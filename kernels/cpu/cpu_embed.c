@@ -4,6 +4,18 @@
 
 #include "lib/base/fmath.h"
 
+enum { HUGE_FROM = 64 }; /* rows */
+
+/* Rows of one array lie side by side: many of them use huge pages well, a single one would pay for
+ * zeroing 2 MB in each array. */
+static void want_huge(struct clb_acts *x, uint32_t n_row)
+{
+    if (x->huge || n_row < HUGE_FROM)
+        return;
+    clb_pages_huge(x, x->bytes);
+    x->huge = true;
+}
+
 static bool check(const struct clb_acts *x, const struct clb_pass *p, struct clb_err *err)
 {
     if (p->n_row > x->shape.max_rows || p->n_logit > x->shape.max_logits ||
@@ -28,6 +40,7 @@ bool clb_cpu_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_
     (void)be;
     if (!check(x, p, err))
         return false;
+    want_huge(x, p->n_row);
     x->w = w;
     x->a = a;
     x->p = p;

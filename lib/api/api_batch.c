@@ -66,6 +66,7 @@ int colibri_plan_batch(const struct colibri_model *model,
         .available = p.available,
         .context = p.context,
         .kv_dtype = kv[p.kv_dtype],
+        .locked = p.locked,
     };
     return clb_api_give(plan, &full, sizeof full, "memory_plan", &err) ? COLIBRI_OK
                                                                        : clb_api_fail(&err);

@@ -22,6 +22,23 @@ static bool take_slab_classes(struct clb_model_options *to, const size_t from[CL
     return true;
 }
 
+static bool take_numa(struct clb_model_options *to, int32_t numa, struct clb_err *err)
+{
+    static const enum clb_numa_mode mode[] = {
+        [COLIBRI_NUMA_DEFAULT] = CLB_NUMA_AUTO,
+        [COLIBRI_NUMA_INTERLEAVE] = CLB_NUMA_INTERLEAVE,
+        [COLIBRI_NUMA_LOCAL] = CLB_NUMA_LOCAL,
+        [COLIBRI_NUMA_OFF] = CLB_NUMA_OFF,
+    };
+
+    if (numa < 0 || numa > COLIBRI_NUMA_OFF) {
+        clb_fail(err, CLB_USAGE, "numa is %d: must be a value of enum colibri_numa", numa);
+        return clb_err_place(err, NULL, "numa", CLB_NO_OFFSET);
+    }
+    to->numa = mode[numa];
+    return true;
+}
+
 static bool take_options(struct clb_model_options *to, const struct colibri_load_options *from,
                          struct clb_err *err)
 {
@@ -40,8 +57,9 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
         .memory = o.memory,
         .verify = o.verify,
         .no_routing_cache = o.no_routing_cache,
+        .mlock = o.mlock,
     };
-    return take_slab_classes(to, o.slab_classes, err);
+    return take_numa(to, o.numa, err) && take_slab_classes(to, o.slab_classes, err);
 }
 
 static bool open_tokenizer(struct colibri_model *model, bool verify, struct clb_err *err)
@@ -207,7 +225,6 @@ static void tell_generation(struct colibri_model_info *info, const struct clb_ge
 {
     info->bos_token = g->bos_token;
     info->n_eos = g->n_eos;
-    info->n_text_eos = g->n_text_eos;
     for (uint32_t i = 0; i < 16; i++)
         info->eos_token[i] = i < g->n_eos ? g->eos_token[i] : -1;
     info->temperature = g->temperature;

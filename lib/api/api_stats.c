@@ -27,6 +27,7 @@ int colibri_memory_stats(const struct colibri_model *model, struct colibri_memor
         .weights = read_ledger(&model->m->ledger[CLB_POOL_WEIGHTS]),
         .activations = read_ledger(&model->m->ledger[CLB_POOL_ACTIVATIONS]),
         .host = read_ledger(&model->m->ledger[CLB_POOL_HOST]),
+        .locked = atomic_load(&model->m->residence.locked),
     };
     return clb_api_give(stats, &full, sizeof full, "memory_stats", &err) ? COLIBRI_OK
                                                                          : clb_api_fail(&err);

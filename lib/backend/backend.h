@@ -50,6 +50,7 @@ struct clb_backend_options {
                               the reason when lacking */
     bool no_routing_cache; /* tests: rebuild the index map every time */
     struct clb_slab *slab; /* borrowed: where activations come from */
+    const struct clb_numa *numa; /* borrowed: where threads go; NULL: anywhere */
 };
 
 struct clb_acts_shape {

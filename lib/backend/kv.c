@@ -1,7 +1,7 @@
 /* kv.c - the block pool of the KV cache and the block tables of sequences.
  *
- * The pool takes its memory at once but touches none of it (clb_new): a page costs memory when its
- * first position is written. Free blocks are bits of a bitmap; the lowest is handed out first, so
+ * The pool takes its memory at once but touches none of it: a page costs memory when its first
+ * position is written. Free blocks are bits of a bitmap; the lowest is handed out first, so
  * that short work stays in few pages. */
 #include "lib/backend/kv.h"
 
@@ -16,6 +16,7 @@ struct clb_kv_pool {
     uint32_t hint;             /* no free bit below this word */
     uint64_t *free_bit;        /* [(n_block + 63) / 64] owned; 1: free */
     struct clb_ledger *ledger; /* borrowed; NULL: not counted */
+    struct clb_residence *residence; /* borrowed */
     pthread_mutex_t lock;
 };
 
@@ -54,22 +55,28 @@ bool clb_kv_shape_init(struct clb_kv_shape *s, const struct clb_arch *a, enum cl
 }
 
 bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape, uint32_t n_block,
-                     struct clb_ledger *ledger, struct clb_err *err)
+                     struct clb_ledger *ledger, struct clb_residence *residence,
+                     struct clb_err *err)
 {
     struct clb_kv_pool *p = clb_new(1, sizeof *p, err);
+    uint64_t bytes;
 
     *out = NULL;
     if (!p)
         return false;
     pthread_mutex_init(&p->lock, NULL);
     p->shape = *shape;
+    p->residence = residence;
+    p->n_block = p->n_free = n_block;
     p->free_bit = clb_new(((size_t)n_block + 63) / 64, sizeof *p->free_bit, err);
-    p->base = clb_new(n_block, shape->block_bytes, err);
-    if (!p->free_bit || !p->base) {
+    if (p->free_bit && !clb_mul(n_block, shape->block_bytes, &bytes))
+        clb_fail_nomem(err, UINT64_MAX);
+    else if (p->free_bit)
+        p->base = clb_pages_new(bytes, true, residence, "KV cache", err);
+    if (!p->base) {
         clb_kv_pool_free(p);
         return false;
     }
-    p->n_block = p->n_free = n_block;
     for (uint32_t b = 0; b < n_block; b++)
         p->free_bit[b / 64] |= UINT64_C(1) << b % 64;
     p->ledger = ledger;
@@ -86,7 +93,7 @@ void clb_kv_pool_free(struct clb_kv_pool *p)
     uint64_t bytes = p->n_block * p->shape.block_bytes;
     if (p->ledger)
         clb_ledger_sub(p->ledger, bytes, bytes);
-    clb_free(p->base);
+    clb_pages_free(p->base, bytes, p->residence);
     clb_free(p->free_bit);
     pthread_mutex_destroy(&p->lock);
     clb_free(p);

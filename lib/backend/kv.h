@@ -30,12 +30,13 @@ struct clb_kv_shape {
 /* False when a size overflows. */
 bool clb_kv_shape_init(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype);
 
-/* The pool: `n_block` blocks reserved at once (the one allocation), handed out and taken back.
- * Thread safe. Blocks are handed out lowest index first, zeroed pages come from the system
- * untouched. */
+/* The pool: `n_block` blocks reserved at once (the one allocation, on huge pages), handed out and
+ * taken back. `ledger` and `residence` are borrowed and may be NULL. Thread safe. Blocks are handed
+ * out lowest index first, zeroed pages come from the system untouched. */
 struct clb_kv_pool;
 bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape, uint32_t n_block,
-                     struct clb_ledger *ledger, struct clb_err *err);
+                     struct clb_ledger *ledger, struct clb_residence *residence,
+                     struct clb_err *err);
 void clb_kv_pool_free(struct clb_kv_pool *p);
 const struct clb_kv_shape *clb_kv_pool_shape(const struct clb_kv_pool *p);
 uint32_t clb_kv_pool_available(const struct clb_kv_pool *p);

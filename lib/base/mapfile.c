@@ -2,11 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "lib/base/mem.h"
+#include "lib/base/pages.h"
 
 static const char *kind_of(mode_t mode)
 {
@@ -14,6 +17,27 @@ static const char *kind_of(mode_t mode)
            : S_ISFIFO(mode) ? "a pipe"
            : S_ISSOCK(mode) ? "a socket"
                             : "a device";
+}
+
+/* At an address that agrees with offset 0 of a huge page, so that pages of the file's cache which
+ * are huge can be mapped as they are. Not every file system sees to that itself. */
+static void *map_aligned(size_t size, int fd)
+{
+    if (size < CLB_PAGES_HUGE || size > SIZE_MAX - CLB_PAGES_HUGE)
+        return mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    size_t room = size + CLB_PAGES_HUGE;
+    char *raw = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED)
+        return mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    size_t head = -(uintptr_t)raw & (CLB_PAGES_HUGE - 1), page = (size_t)sysconf(_SC_PAGESIZE);
+    void *p = mmap(raw + head, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+    int why = errno;
+    size_t end = p == MAP_FAILED ? 0 : head + (size + page - 1) / page * page;
+    if (end && head)
+        munmap(raw, head);
+    munmap(raw + end, room - end);
+    errno = why;
+    return p;
 }
 
 /* Checks what fd is and maps it. */
@@ -30,7 +54,7 @@ static bool map(struct clb_mapfile *m, struct clb_err *err)
     m->size = (size_t)st.st_size;
     if (m->size == 0)
         return true;
-    void *p = mmap(NULL, m->size, PROT_READ, MAP_SHARED, m->fd, 0);
+    void *p = map_aligned(m->size, m->fd);
     if (p == MAP_FAILED)
         return clb_fail_sys(err, CLB_BAD_INPUT, "%s: cannot be mapped", m->path);
     m->data = p;
@@ -63,33 +87,71 @@ void clb_mapfile_close(struct clb_mapfile *m)
     *m = (struct clb_mapfile){ .fd = -1 };
 }
 
-/* Hints are hints: what is out of range or refused is ignored. */
-static void advise(const struct clb_mapfile *m, uint64_t at, uint64_t n, bool inward, int advice)
+/* Hints are hints: what is out of range or refused is ignored. Pages of `unit` bytes: `inward` only
+ * those that lie in the range as a whole (the last one of the file counts as whole), else all that
+ * it touches. */
+static bool advise(const struct clb_mapfile *m, uint64_t at, uint64_t n, uint64_t unit, bool inward,
+                   int advice)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
+    uint64_t end;
 
     if (!m->data || at >= m->size || !clb_add(at, n, &end))
-        return;
+        return false;
     if (end > m->size)
         end = m->size;
-    if (inward) { /* whole pages of the range only; the last page of the file counts as whole */
-        at = (at + page - 1) / page * page;
-        end = end == m->size ? end : end / page * page;
+    if (inward) {
+        at = (at + unit - 1) / unit * unit;
+        end = end == m->size && unit < CLB_PAGES_HUGE ? end : end / unit * unit;
     } else {
-        at = at / page * page;
+        at = at / unit * unit;
     }
-    if (at < end)
-        madvise((void *)(uintptr_t)(m->data + at), end - at, advice);
+    return at < end && madvise((void *)(uintptr_t)(m->data + at), end - at, advice) == 0;
+}
+
+static uint64_t page_size(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 void clb_mapfile_want(const struct clb_mapfile *m, uint64_t at, uint64_t n)
 {
-    advise(m, at, n, false, MADV_WILLNEED);
+    advise(m, at, n, page_size(), false, MADV_WILLNEED);
 }
 
 void clb_mapfile_drop(const struct clb_mapfile *m, uint64_t at, uint64_t n)
 {
-    advise(m, at, n, true, MADV_DONTNEED);
+    advise(m, at, n, page_size(), true, MADV_DONTNEED);
+}
+
+/* Since Linux 5.18 a fault in a mapping that wants huge pages reads 2 MB, whatever else was said
+ * about it. Before, MADV_RANDOM would make it a page. */
+static bool faults_read_huge(void)
+{
+    struct utsname u;
+    unsigned major, minor;
+
+    return uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+           (major > 5 || (major == 5 && minor >= 18));
+}
+
+bool clb_mapfile_use(const struct clb_mapfile *m, uint64_t at, uint64_t n, enum clb_map_use use)
+{
+    if (use != CLB_MAP_LOOKUP && !faults_read_huge())
+        return false;
+    switch (use) {
+    case CLB_MAP_STREAM:
+        return advise(m, at, n, page_size(), false, MADV_HUGEPAGE);
+    case CLB_MAP_STREAM_WITHIN:
+        advise(m, at, n, page_size(), false, MADV_NOHUGEPAGE);
+        return advise(m, at, n, CLB_PAGES_HUGE, true, MADV_HUGEPAGE);
+    case CLB_MAP_BLOCKS:
+        return advise(m, at, n, page_size(), false, MADV_HUGEPAGE) &&
+               advise(m, at, n, page_size(), false, MADV_RANDOM);
+    case CLB_MAP_LOOKUP:
+        advise(m, at, n, page_size(), false, MADV_NOHUGEPAGE);
+        return advise(m, at, n, page_size(), false, MADV_RANDOM);
+    }
+    return false;
 }
 
 bool clb_mapfile_read(const struct clb_mapfile *m, void *dst, uint64_t at, size_t n,

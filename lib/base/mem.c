@@ -30,7 +30,7 @@ void clb_alloc_guard_unlock(void)
     guarded--;
 }
 
-static void check_guard(void)
+void clb_alloc_guard_check(void)
 {
     if (guarded) {
         static const char say[] = "clb: memory was allocated or released between two tokens\n";
@@ -47,7 +47,7 @@ void clb_alloc_guard_unlock(void)
 {
 }
 
-static void check_guard(void)
+void clb_alloc_guard_check(void)
 {
 }
 #endif
@@ -84,7 +84,7 @@ void *clb_new(size_t count, size_t size, struct clb_err *err)
 {
     uint64_t bytes;
 
-    check_guard();
+    clb_alloc_guard_check();
     if (!size_of(count, size, 2 * ALIGN, &bytes, err))
         return NULL;
     char *raw = calloc(1, bytes);
@@ -101,7 +101,7 @@ void *clb_grow(void *block, size_t count, size_t size, struct clb_err *err)
     size_t head = block ? head_of(block) : GROW_HEAD;
     uint64_t bytes;
 
-    check_guard();
+    clb_alloc_guard_check();
     if (!size_of(count, size, head, &bytes, err))
         return NULL;
     char *raw = realloc(block ? (char *)block - head : NULL, bytes);
@@ -116,7 +116,7 @@ void clb_free(void *block)
 {
     if (!block)
         return;
-    check_guard();
+    clb_alloc_guard_check();
     free((char *)block - head_of(block));
 }
 

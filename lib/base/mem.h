@@ -41,5 +41,7 @@ static inline bool clb_round_up(uint64_t a, uint64_t to, uint64_t *out)
  * builds both do nothing. Nests. */
 void clb_alloc_guard_lock(void);
 void clb_alloc_guard_unlock(void);
+/* For those who take memory from the system themselves (lib/base/pages.c). */
+void clb_alloc_guard_check(void);
 
 #endif

@@ -15,8 +15,11 @@
 
 #include "lib/base/fpstate.h"
 #include "lib/base/mem.h"
+#include "lib/base/numa.h"
 
-enum { SPINS = 2000 };
+/* A worker's stack does not depend on the limit for the stack of the program ('ulimit -s'), which
+ * may be too small, and counts against the address space in full when it is large. */
+enum { SPINS = 2000, STACK_BYTES = 1 << 20 };
 
 /* A word that threads wait on, alone on its cache line. */
 struct gate {
@@ -30,6 +33,7 @@ struct clb_pool {
     unsigned n_thread, n_started, spins;
     bool alone; /* the caller runs without the workers */
     atomic_bool stop;
+    const struct clb_numa *numa; /* borrowed; NULL: workers are not placed */
     clb_pool_fn *fn; /* of this run; written before `run` changes */
     void *arg;
     struct worker {
@@ -78,6 +82,8 @@ static void *work(void *arg)
     struct clb_pool *p = w->pool;
     unsigned seen = 0;
 
+    if (p->numa)
+        clb_numa_join(p->numa, w->thread, p->n_thread);
     clb_fp_enter();
     for (;;) {
         while (atomic_load(&p->run.word) == seen)
@@ -110,16 +116,20 @@ static void block_signals(sigset_t *old)
 
 static bool start(struct clb_pool *p, struct clb_err *err)
 {
+    pthread_attr_t attr;
     sigset_t old;
-    int rc = 0;
+    int rc = pthread_attr_init(&attr);
 
+    if (rc == 0)
+        rc = pthread_attr_setstacksize(&attr, STACK_BYTES);
     block_signals(&old);
     for (unsigned i = 0; rc == 0 && i + 1 < p->n_thread; i++) {
         p->worker[i] = (struct worker){ .pool = p, .thread = i + 1 };
-        rc = pthread_create(&p->worker[i].id, NULL, work, &p->worker[i]);
+        rc = pthread_create(&p->worker[i].id, &attr, work, &p->worker[i]);
         p->n_started += rc == 0;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
     if (rc == 0)
         return true;
     errno = rc;
@@ -139,6 +149,12 @@ static unsigned spins_for(unsigned n_thread)
 
 bool clb_pool_new(struct clb_pool **out, unsigned n_thread, struct clb_err *err)
 {
+    return clb_pool_new_on(out, n_thread, NULL, err);
+}
+
+bool clb_pool_new_on(struct clb_pool **out, unsigned n_thread, const struct clb_numa *numa,
+                     struct clb_err *err)
+{
     *out = NULL;
     if (n_thread < 1 || n_thread > CLB_POOL_MOST)
         return clb_fail(err, CLB_USAGE, "%u threads; between 1 and %d are possible", n_thread,
@@ -147,6 +163,7 @@ bool clb_pool_new(struct clb_pool **out, unsigned n_thread, struct clb_err *err)
     if (!p)
         return false;
     p->n_thread = n_thread;
+    p->numa = numa;
     p->spins = spins_for(n_thread);
     p->worker = clb_new(n_thread, sizeof *p->worker, err);
     if (!p->worker || !start(p, err)) {

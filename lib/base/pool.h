@@ -14,12 +14,16 @@
 #include "lib/base/err.h"
 
 struct clb_pool;
+struct clb_numa;
 
 typedef void clb_pool_fn(void *arg, unsigned thread, unsigned n_thread);
 
 enum { CLB_POOL_MOST = 1024 }; /* threads */
 /* CLB_USAGE unless n_thread is within 1 and CLB_POOL_MOST. */
 bool clb_pool_new(struct clb_pool **out, unsigned n_thread, struct clb_err *err);
+/* The same with workers placed on memory nodes; `numa` outlives the pool; NULL: wherever. */
+bool clb_pool_new_on(struct clb_pool **out, unsigned n_thread, const struct clb_numa *numa,
+                     struct clb_err *err);
 void clb_pool_free(struct clb_pool *pool); /* NULL is fine; waits for the workers to end */
 unsigned clb_pool_threads(const struct clb_pool *pool);
 /* Runs fn(arg, t, n) on every thread t of n and returns when all have finished. */

@@ -101,7 +101,7 @@ static void release_idle(struct clb_slab *s)
             s->idle[c] = i->next;
             s->reserved -= classes(&s->opt)[c];
             clb_ledger_sub(s->ledger, 0, classes(&s->opt)[c]);
-            clb_free(i);
+            clb_pages_free(i, classes(&s->opt)[c], s->opt.residence);
         }
 }
 
@@ -145,7 +145,8 @@ void *clb_slab_get(struct clb_slab *s, size_t bytes, struct clb_err *err)
         s->idle[c] = s->idle[c]->next;
         clb_ledger_add(s->ledger, bytes, 0);
     } else if (reserve(s, cost, err)) {
-        if ((block = clb_new(1, cost, err)))
+        bool lock = s->opt.residence && s->opt.residence->lock; /* touches all of it */
+        if ((block = clb_pages_new(cost, lock, s->opt.residence, "activations", err)))
             clb_ledger_add(s->ledger, bytes, cost);
         else
             s->reserved -= cost;
@@ -170,7 +171,7 @@ void clb_slab_put(struct clb_slab *s, void *block, size_t bytes)
         uint64_t cost = clb_slab_cost(&s->opt, bytes);
         s->reserved -= cost;
         clb_ledger_sub(s->ledger, bytes, cost);
-        clb_free(block);
+        clb_pages_free(block, cost, s->opt.residence);
     }
     pthread_mutex_unlock(&s->lock);
 }

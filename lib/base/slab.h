@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/err.h"
+#include "lib/base/pages.h"
 
 struct clb_ledger {
     _Atomic uint64_t used;     /* bytes handed out now */
@@ -21,7 +21,7 @@ void clb_ledger_sub(struct clb_ledger *l, uint64_t used, uint64_t reserved);
 
 /* The slab allocator: sizes up to the largest class come from slabs of that class, larger ones are
  * mapped on their own (rounded to pages). Freed slabs are kept and reused. Memory is 64-byte
- * aligned and zeroed only when fresh. With `disabled` every request is its own clb_new. Thread
+ * aligned and zeroed only when fresh. With `disabled` every request is mapped on its own. Thread
  * safe. */
 struct clb_slab;
 enum { CLB_SLAB_CLASSES = 3 };
@@ -30,6 +30,7 @@ struct clb_slab_options {
     size_t class_bytes[CLB_SLAB_CLASSES];
     bool disabled;
     uint64_t limit; /* most bytes reserved; 0: no limit. Over it: CLB_NO_SPACE with both numbers */
+    struct clb_residence *residence; /* borrowed; NULL: anywhere, not locked */
 };
 bool clb_slab_new(struct clb_slab **out, const struct clb_slab_options *opt,
                   struct clb_ledger *ledger, struct clb_err *err);

@@ -26,6 +26,14 @@ const char *clb_engine_kv_word(int32_t dtype)
     return dtype == COLIBRI_KV_F32 ? "f32" : dtype == COLIBRI_KV_F16 ? "f16" : "int8";
 }
 
+int32_t clb_engine_numa(const char *word)
+{
+    return !word                         ? COLIBRI_NUMA_DEFAULT
+           : !strcmp(word, "interleave") ? COLIBRI_NUMA_INTERLEAVE
+           : !strcmp(word, "local")      ? COLIBRI_NUMA_LOCAL
+                                         : COLIBRI_NUMA_OFF;
+}
+
 static bool is_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');

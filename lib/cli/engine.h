@@ -18,6 +18,10 @@ bool clb_engine_fail(struct clb_err *err);
 int32_t clb_engine_kv_dtype(const char *word);
 const char *clb_engine_kv_word(int32_t dtype); /* the reverse; not of COLIBRI_KV_DEFAULT */
 
+/* --numa: a word of this CHOICE (NULL: not given) to enum colibri_numa. */
+#define CLB_NUMA_WORDS "interleave|local|off"
+int32_t clb_engine_numa(const char *word);
+
 /* Token ids in decimal, separated by white space, each below n_vocab. On success *ids [*n] is the
  * caller's, to be given to clb_free; it is NULL when there are none. */
 bool clb_engine_parse_ids(int32_t **ids, size_t *n, struct clb_str text, uint32_t n_vocab,

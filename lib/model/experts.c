@@ -6,7 +6,6 @@
 #include "lib/model/experts.h"
 
 #include <inttypes.h>
-#include <sys/mman.h>
 
 #include "lib/base/crc.h"
 #include "lib/base/mem.h"
@@ -21,11 +20,11 @@ struct slot {
 
 struct clb_experts {
     const struct clb_reader *r;
-    struct clb_ledger *ledger;
-    bool verify;
+    struct clb_experts_options o;
     uint32_t n_expert; /* of all layers */
     uint32_t *first;   /* [n_layer] number of the layer's expert 0 */
     bool *checked;     /* [n_expert] its checksum was compared */
+    bool streams;      /* the mapping: reads far ahead by itself */
     bool *wanted;      /* [n_expert] the system was told once that it will be read */
 
     /* the cache; without one n_slot and slot_bytes are 0 */
@@ -104,19 +103,36 @@ static bool open_cache(struct clb_experts *s, uint64_t budget, struct clb_err *e
     return clb_experts_resize(s, budget, err);
 }
 
-bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint64_t budget,
-                     bool verify, struct clb_ledger *ledger, struct clb_err *err)
+/* Experts are read from the first byte to the last. */
+static bool stream_mapping(const struct clb_reader *r)
+{
+    uint64_t first = UINT64_MAX, end = 0;
+
+    for (uint32_t i = 0; i < r->n_expert_layers; i++)
+        for (uint32_t e = 0; e < r->experts[i].count; e++) {
+            uint64_t at = r->experts[i].offset[e], behind = at + r->experts[i].size[e];
+
+            first = at < first ? at : first;
+            end = behind > end ? behind : end;
+        }
+    return first < end && clb_mapfile_use(&r->map, first, end - first, CLB_MAP_BLOCKS);
+}
+
+bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r,
+                     const struct clb_experts_options *o, struct clb_err *err)
 {
     struct clb_experts *s = clb_new(1, sizeof *s, err);
 
     *out = NULL;
     if (!s)
         return false;
-    *s = (struct clb_experts){ .r = r, .ledger = ledger, .verify = verify };
-    if (!index_layers(s, err) || (budget > 0 && !open_cache(s, budget, err))) {
+    *s = (struct clb_experts){ .r = r, .o = *o };
+    if (!index_layers(s, err) || (o->budget > 0 && !open_cache(s, o->budget, err))) {
         clb_experts_free(s);
         return false;
     }
+    if (!s->slot)
+        s->streams = stream_mapping(r);
     *out = s;
     return true;
 }
@@ -124,15 +140,12 @@ bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint6
 /* Mapped one by one, so that a dropped slot goes back to the system at once. */
 static bool add_slot(struct clb_experts *s, struct clb_err *err)
 {
-    void *block =
-        mmap(NULL, s->slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *block = clb_pages_new(s->slot_bytes, true, s->o.residence, "cached experts", err);
 
-    if (block == MAP_FAILED) {
-        clb_fail_nomem(err, s->slot_bytes);
+    if (!block)
         return clb_fail_in(err, "expert cache");
-    }
     s->slot[s->n_slot++] = (struct slot){ .block = block, .expert = NONE };
-    clb_ledger_add(s->ledger, s->slot_bytes, s->slot_bytes);
+    clb_ledger_add(s->o.ledger, s->slot_bytes, s->slot_bytes);
     return true;
 }
 
@@ -142,8 +155,8 @@ static void drop_slot(struct clb_experts *s, uint32_t i)
 
     if (s->slot[i].expert != NONE)
         s->in_slot[s->slot[i].expert] = NONE;
-    munmap(s->slot[i].block, s->slot_bytes);
-    clb_ledger_sub(s->ledger, s->slot_bytes, s->slot_bytes);
+    clb_pages_free(s->slot[i].block, s->slot_bytes, s->o.residence);
+    clb_ledger_sub(s->o.ledger, s->slot_bytes, s->slot_bytes);
     s->slot[i] = *last;
     if (last != &s->slot[i] && last->expert != NONE)
         s->in_slot[last->expert] = i;
@@ -205,7 +218,7 @@ static bool check(struct clb_experts *s, const struct clb_expert_layer *l, uint3
 {
     bool *checked = &s->checked[s->first[l->layer] + e];
 
-    if (!s->verify || *checked)
+    if (!s->o.verify || *checked)
         return true;
     uint32_t crc = clb_crc32(0, block, l->size[e]);
     if (crc != l->crc32[e]) {
@@ -276,18 +289,29 @@ bool clb_experts_get(struct clb_experts *s, uint32_t layer, const uint32_t *id, 
     return true;
 }
 
-/* A mapped expert is announced once: later it is in memory or the system was short of it, and a
- * call for each expert and token would cost more than it brings. */
+/* A mapped expert is announced once: later it is in memory, unless the system is short of it, and a
+ * call for each expert and token would cost more than it brings. WILLNEED takes 0.3 ms for one that
+ * is in memory, and reads single pages of 4 KB: only for systems that cannot do better. */
+static void announce_mapped(struct clb_experts *s, const struct clb_expert_layer *l, uint32_t e)
+{
+    bool *wanted = &s->wanted[s->first[l->layer] + e];
+
+    if (*wanted && !s->o.again)
+        return;
+    *wanted = true;
+    if (s->o.ahead)
+        clb_ahead_want(s->o.ahead, l->offset[e], l->size[e]);
+    else if (!s->streams)
+        clb_mapfile_want(&s->r->map, l->offset[e], l->size[e]);
+}
+
 void clb_experts_prefetch(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n)
 {
     const struct clb_expert_layer *l = clb_reader_experts(s->r, layer);
 
-    for (uint32_t i = 0; i < n && s->r->map.size > 0; i++) {
-        uint32_t expert = s->first[layer] + id[i];
-
-        if (s->slot ? s->in_slot[expert] != NONE : s->wanted[expert])
-            continue;
-        s->wanted[expert] = true;
-        clb_mapfile_want(&s->r->map, l->offset[id[i]], l->size[id[i]]);
-    }
+    for (uint32_t i = 0; i < n && s->r->map.size > 0; i++)
+        if (!s->slot)
+            announce_mapped(s, l, id[i]);
+        else if (s->in_slot[s->first[layer] + id[i]] == NONE)
+            clb_mapfile_want(&s->r->map, l->offset[id[i]], l->size[id[i]]);
 }

@@ -7,15 +7,26 @@
 
 #include <stdint.h>
 
+#include "lib/base/ahead.h"
 #include "lib/base/slab.h"
 #include "lib/format/reader.h"
 
 struct clb_experts;
 
-/* budget 0: the mapping itself. Otherwise at most `budget` bytes of expert blocks are held (never
- * less than one layer's top_k blocks: CLB_NO_SPACE says what is needed). */
-bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r, uint64_t budget,
-                     bool verify, struct clb_ledger *ledger, struct clb_err *err);
+struct clb_experts_options {
+    /* 0: the mapping itself, which is told how it will be read. Else a cache: at most so many bytes
+     * of expert blocks are held (never less than one layer's top_k blocks: CLB_NO_SPACE says what
+     * is needed). */
+    uint64_t budget;
+    bool verify; /* checksums on first touch */
+    /* Borrowed; each may be NULL but the ledger. */
+    struct clb_ledger *ledger;
+    struct clb_residence *residence; /* of a cache */
+    struct clb_ahead *ahead;         /* of the mapping: reads what is not in memory */
+    bool again; /* the system will run short of memory: what was read once may be gone */
+};
+bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r,
+                     const struct clb_experts_options *o, struct clb_err *err);
 void clb_experts_free(struct clb_experts *s);
 /* Changes the budget of a cache; what is held stays as far as it fits, least recently used blocks
  * go first. On failure the cache holds fewer blocks than asked for, but is usable. Nothing happens
@@ -26,8 +37,7 @@ uint32_t clb_experts_max_get(const struct clb_experts *s);
 /* Bytes that the cache of a file takes: at least, and to hold every expert. */
 uint64_t clb_experts_least_bytes(const struct clb_reader *r);
 uint64_t clb_experts_all_bytes(const struct clb_reader *r);
-/* block[i] = where expert id[i] of the layer lies; valid until the next get. `verify` checks
- * checksums on first touch. */
+/* block[i] = where expert id[i] of the layer lies; valid until the next get. */
 bool clb_experts_get(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n,
                      const uint8_t **block, struct clb_err *err);
 void clb_experts_prefetch(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n);

@@ -18,6 +18,8 @@ struct clb_model_options {
     const char *backend;   /* NULL: "cpu" */
     uint64_t memory;       /* most bytes for weights and all runs together; 0: no limit */
     bool verify;           /* checksums of blocks on first touch */
+    bool mlock;            /* lock weights and the memory of runs */
+    enum clb_numa_mode numa;
     bool no_routing_cache;
     size_t slab_classes[CLB_SLAB_CLASSES]; /* all 0: the slab's defaults */
 };
@@ -27,13 +29,18 @@ enum clb_pool_kind { CLB_POOL_WEIGHTS, CLB_POOL_ACTIVATIONS, CLB_POOL_HOST, CLB_
 struct clb_model {
     struct clb_reader reader;
     struct clb_weights weights;
+    struct clb_ahead *ahead; /* NULL: the file was in memory when it was opened */
     struct clb_experts *experts;
     const struct clb_backend_ops *op;
     struct clb_backend *be;
     struct clb_slab *slab; /* activations */
     struct clb_slab_options slab_options;
     struct clb_ledger ledger[CLB_POOL_KINDS];
+    struct clb_residence residence; /* of all memory but small things */
+    const uint8_t *locked;          /* weights that were locked in the file's mapping */
+    uint64_t locked_bytes;
     const uint8_t **block; /* [largest n_expert] scratch of a pass */
+    bool is_large;         /* the file is larger than what memory was available */
     uint64_t dense_bytes;  /* of the file without expert blocks */
     uint64_t limit;        /* of memory; 0: none */
     uint64_t committed;    /* bytes that open runs were promised; under the turn */

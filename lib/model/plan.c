@@ -46,6 +46,7 @@ bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct c
         p->available = least_of(p->available, system);
     if (!clb_add(p->weights, run, &p->total))
         return clb_fail_nomem(err, run);
+    p->locked = m->residence.lock ? p->total - p->host_buffers : 0;
     return true;
 }
 

@@ -83,7 +83,8 @@ bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb
     r->committed = clb_plan_run_bytes(&plan);
     clb_kv_shape_init(&kv, &m->reader.arch, o->acts.kv_dtype); /* the plan has seen that it fits */
     if (!open_host(r, o, err) || (o->profile && !open_profile(r, err)) || !open_acts(r, err) ||
-        !clb_kv_pool_new(&r->pool, &kv, o->n_block, &m->ledger[CLB_POOL_ACTIVATIONS], err)) {
+        !clb_kv_pool_new(&r->pool, &kv, o->n_block, &m->ledger[CLB_POOL_ACTIVATIONS], &m->residence,
+                         err)) {
         clb_runner_close(r);
         return false;
     }
@@ -191,7 +192,12 @@ bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err)
         .block = m->block,
     };
 
-    if (!clb_forward(&engine, r->acts, &r->pass, logits, r->profile, err))
+    struct clb_numa_policy policy;
+
+    clb_numa_enter(&m->residence.numa, &policy);
+    bool ok = clb_forward(&engine, r->acts, &r->pass, logits, r->profile, err);
+    clb_numa_leave(&policy);
+    if (!ok)
         return false;
     for (uint32_t i = 0; i < r->pass.n_row; i++)
         r->seq[r->sequence[i]]->length++;

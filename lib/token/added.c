@@ -5,6 +5,43 @@
 #include "lib/token/unicode.h"
 #include "lib/token/utf8.h"
 
+/* The node behind the edge of byte b, or CLB_NO_ID. */
+static uint32_t walk(const struct clb_tokenizer *t, uint32_t node, uint8_t b)
+{
+    uint32_t low = t->nodes[node].edge, n = t->nodes[node].n_edge;
+
+    if (low > t->n_edge || n > t->n_edge - low)
+        return CLB_NO_ID;
+    while (n) {
+        uint32_t half = n / 2, edge = t->edges[low + half];
+        if ((edge & 255) == b)
+            return edge >> 8 < t->n_node ? edge >> 8 : CLB_NO_ID;
+        if ((edge & 255) < b) {
+            low += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return CLB_NO_ID;
+}
+
+/* The longest token that starts at p. */
+static uint32_t longest(const struct clb_tokenizer *t, uint32_t root, const char *p,
+                        const char *end, const char **stop)
+{
+    uint32_t node = root, id = CLB_NO_ID;
+
+    while (p < end && (node = walk(t, node, (uint8_t)*p)) != CLB_NO_ID) {
+        p++;
+        if (t->nodes[node].id != CLB_NO_ID) {
+            id = t->nodes[node].id;
+            *stop = p;
+        }
+    }
+    return id;
+}
+
 /* Which bytes tokens start with. */
 static void first_bytes(const struct clb_tokenizer *t, uint32_t root, bool starts[256])
 {
@@ -62,9 +99,7 @@ bool clb_added_split(struct clb_encoder *e, int trie, struct clb_part part,
         return give(e, part, part.s, part.end, rest);
     first_bytes(t, root, starts);
     for (const char *p = part.s; p < part.end;) {
-        uint32_t id = CLB_NO_ID;
-        if (starts[(uint8_t)*p])
-            id = clb_trie_longest(t, root, p, part.end, &stop);
+        uint32_t id = starts[(uint8_t)*p] ? longest(t, root, p, part.end, &stop) : CLB_NO_ID;
         if (id == CLB_NO_ID) {
             p++;
             continue;

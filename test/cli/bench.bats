@@ -119,6 +119,15 @@ setup() {
     has "$message" "2000000 tokens" "at most 1024 positions"
 }
 
+@test "bench: --mlock and --numa" {
+    rows() { colibri-bench "${quick[@]}" --json "$@" "$demo" | jq -c '.runs[0].decode.routing'; }
+    [[ $(rows --mlock --numa local) == "$(rows --numa off)" ]]
+    limited colibri-bench "${quick[@]}" --mlock "$demo"
+    has "$message" "cannot lock $(stat -c %s "$demo") bytes of weights in memory" "RLIMIT_MEMLOCK"
+    run_err 2 colibri-bench --numa far "$demo"
+    has "$message" "--numa: 'far' is not one of interleave|local|off"
+}
+
 @test "bench: --memory, --backend and -v" {
     run_err 4 colibri-bench "${quick[@]}" --memory 100K "$demo"
     has "$message" "memory limit is 102400"

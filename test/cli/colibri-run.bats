@@ -315,6 +315,11 @@ END
 --no-routing-cache
 --verify
 --memory 30M
+--mlock
+--mlock --memory 30M
+--numa interleave
+--numa local
+--numa off
 END
         COLIBRI_MEMORY_POOL_DISABLE=1 colibri-run --lines -n 5 --logits got "$model" <prompts | cmp - text
         cmp got want
@@ -444,6 +449,33 @@ END
     run_err 4 colibri-run -p x --memory 1M "$M"
     has "$message" 1048576
     [[ $(colibri-run -n 4 -p "$ask" --memory 14M "$M") == "$(colibri-run -n 4 -p "$ask" "$M")" ]]
+}
+
+@test "--mlock: what is locked is counted; a limit that is too small is refused with what to do" {
+    run -0 --separate-stderr colibri-run --mlock --json -n 4 -p "$ask" "$M"
+    jq -e '.locked >= .plan.weights + .plan.kv_cache + .plan.activations and .plan.locked <= .locked
+        and .plan.locked == .plan.total - .plan.host_buffers' <<<"$stderr"
+    run -0 --separate-stderr colibri-run --mlock --stats -n 4 -p "$ask" "$M"
+    [[ $(grep -c ' locked' <<<"$stderr") == 2 ]]
+    run -0 --separate-stderr colibri-run --json -n 4 -p "$ask" "$M"
+    jq -e '.locked == 0 and .plan.locked == 0' <<<"$stderr"
+    run -0 --separate-stderr colibri-run --stats -n 4 -p "$ask" "$M"
+    [[ $stderr != *locked* ]]
+    limited colibri-run --mlock -n 4 -p "$ask" "$M"
+    has "$message" "cannot lock $(stat -c %s "$M") bytes of weights in memory" "may lock 65536 (RLIMIT_MEMLOCK)" \
+        "raise the limit ('ulimit -l', limits.conf, LimitMEMLOCK= of a service) or do without locking"
+    limited colibri-run --mlock --memory 12M -n 4 -p "$ask" "$M"
+    has "$message" "bytes of weights in memory"
+}
+
+@test "a model that is not in memory gives the same answer" {
+    cp "$M" cold.bin
+    sync cold.bin
+    for options in "" --mlock "--memory 12M"; do
+        dd if=cold.bin iflag=nocache count=0 status=none # forget it
+        # shellcheck disable=SC2086 # several words
+        [[ $(colibri-run $options -n 4 -p "$ask" cold.bin) == "$(colibri-run -n 4 -p "$ask" "$M")" ]]
+    done
 }
 
 @test "--verify finds a changed weight" {

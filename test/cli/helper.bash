@@ -44,6 +44,15 @@ run_err() {
     ((${#stderr_lines[@]} <= lines)) || fail "more than one message: $stderr"
     [[ -n $message ]] || fail "no message"
 }
+# As run_err, with status 4: the command by a user who may lock 64 KB of memory.
+limited() {
+    local as=()
+    chmod a+rx "$COLIBRI_TEST_TMP" "$BATS_RUN_TMPDIR" "$BATS_TEST_TMPDIR"
+    ((EUID != 0)) || as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+    "${as[@]}" "$1" --version >/dev/null 2>&1 || skip "another user cannot run anything here"
+    # shellcheck disable=SC2016 # $@ is for the inner shell
+    run_err 4 "${as[@]}" bash -c 'ulimit -l 64; exec "$@"' - "$@"
+}
 fail() {
     echo "$*" >&2
     return 1

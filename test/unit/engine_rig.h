@@ -59,7 +59,7 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
     return clb_backend_cpu.open(&g->be, &bo, err) &&
            clb_backend_cpu.acts_new(g->be, &g->x, &g->reader.arch, &shape, err) &&
            clb_kv_shape_init(&kv, &g->reader.arch, o->kv) &&
-           clb_kv_pool_new(&g->kv, &kv, RIG_SEQS * RIG_CONTEXT / CLB_KV_BLOCK, NULL, err);
+           clb_kv_pool_new(&g->kv, &kv, RIG_SEQS * RIG_CONTEXT / CLB_KV_BLOCK, NULL, NULL, err);
 }
 
 static inline void rig_close(struct rig *g)
@@ -78,6 +78,7 @@ static inline void rig_close(struct rig *g)
 static inline bool rig_open(struct rig *g, const struct rig_options *o)
 {
     const struct tiny *file = o->file ? o->file : &g->file;
+    const struct clb_experts_options eo = { .budget = o->budget, .ledger = &g->ledger };
     struct clb_err err = { 0 };
 
     *g = (struct rig){ 0 };
@@ -85,7 +86,7 @@ static inline bool rig_open(struct rig *g, const struct rig_options *o)
         return false;
     if (!clb_reader_open_memory(&g->reader, file->bytes, file->n, &err) ||
         !clb_weights_bind(&g->w, &g->reader, &err) ||
-        !clb_experts_new(&g->experts, &g->reader, o->budget, false, &g->ledger, &err) ||
+        !clb_experts_new(&g->experts, &g->reader, &eo, &err) ||
         !rig_memory(g, o, &err)) {
         printf("# rig_open: %s\n", err.text);
         rig_close(g);

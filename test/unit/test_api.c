@@ -73,10 +73,14 @@ static void load_options_are_checked(void)
         { .size = sizeof *bad, .backend = "abacus" },
         { .size = sizeof *bad, .slab_classes = { 4096, 4096, 8192 } },
         { .size = sizeof *bad, .slab_classes = { 4096, 5000, 8192 } },
+        { .size = sizeof *bad, .numa = 4 },
+        { .size = sizeof *bad, .numa = -1 },
         { .size = 3 },
     };
-    static const char *const part[] = { "threads",         "z80",      "abacus", "slab_classes[1]",
-                                        "slab_classes[1]", "size is 3" };
+    static const char *const part[] = {
+        "threads",         "z80",       "abacus",     "slab_classes[1]",
+        "slab_classes[1]", "numa is 4", "numa is -1", "size is 3",
+    };
     struct colibri_load_options tight = { .size = sizeof tight, .memory = 10000 };
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -85,6 +89,35 @@ static void load_options_are_checked(void)
     }
     CHECK(!colibri_load_model_ex(path, &tight, NULL));
     failed(COLIBRI_NO_SPACE, COLIBRI_NO_SPACE, "memory limit is 10000");
+}
+
+/* Weights of a file and of memory, and what a batch takes; all of it is given back. */
+static void locked_memory_is_counted(void)
+{
+    const struct colibri_load_options o = { .size = sizeof o, .threads = 1, .mlock = true };
+    struct colibri_memory_stats s = { .size = sizeof s };
+    struct colibri_memory_plan p = { .size = sizeof p };
+    struct colibri_batch *b;
+
+    for (int from_memory = 0; from_memory < 2; from_memory++) {
+        struct colibri_model *m =
+            from_memory ? colibri_load_model_from_memory(tiny.bytes, tiny.n, &o, NULL)
+                        : colibri_load_model_ex(path, &o, NULL);
+        if (!m) { /* a machine with a small limit */
+            failed(COLIBRI_NO_SPACE, COLIBRI_NO_SPACE, "cannot lock");
+            CHECK_HAS(colibri_last_error(), "RLIMIT_MEMLOCK");
+            return;
+        }
+        CHECK_EQ(colibri_memory_stats(m, &s), 0);
+        CHECK_EQ(s.locked, tiny.n);
+        CHECK_EQ(colibri_plan_batch(m, NULL, &p), 0);
+        CHECK_EQ(p.locked, p.total - p.host_buffers);
+        CHECK_EQ(colibri_batch_open(&b, m, NULL), 0);
+        CHECK_EQ(colibri_memory_stats(m, &s), 0);
+        CHECK(s.locked >= p.locked);
+        colibri_batch_close(b);
+        colibri_unload_model(m);
+    }
 }
 
 static void structs_may_be_older_or_newer(void)
@@ -626,6 +659,7 @@ int main(void)
     colibri_unload_model(m);
     TEST(errors_belong_to_their_thread);
     TEST(load_options_are_checked);
+    TEST(locked_memory_is_counted);
     TEST(structs_may_be_older_or_newer);
     TEST(info_describes_the_model);
     TEST(infer_checks_its_arguments);

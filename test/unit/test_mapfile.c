@@ -89,6 +89,29 @@ static void test_refuses(void)
     clb_mapfile_close(&m);
 }
 
+/* Uses are hints: what a file holds does not depend on them. */
+static void test_use(void)
+{
+    static const enum clb_map_use uses[] = { CLB_MAP_STREAM, CLB_MAP_STREAM_WITHIN, CLB_MAP_BLOCKS,
+                                             CLB_MAP_LOOKUP };
+    size_t n = ((size_t)5 << 20) + 100;
+    struct clb_mapfile m;
+    struct clb_err err;
+
+    write_file("large", n);
+    CHECK(clb_mapfile_open(&m, path_of("large"), &err));
+    CHECK_EQ((uintptr_t)m.data % ((uintptr_t)2 << 20), 0);
+    for (size_t u = 0; u < sizeof uses / sizeof *uses; u++) {
+        clb_mapfile_use(&m, 5000, n, uses[u]);
+        CHECK(!clb_mapfile_use(&m, n, 1, uses[u])); /* behind the end */
+        CHECK(!clb_mapfile_use(&m, 5, UINT64_MAX, uses[u]));
+        CHECK(m.data[0] == 0 && m.data[n - 1] == (n - 1) * 31 % 251);
+    }
+    CHECK(!clb_mapfile_use(&m, 5000, 2 << 20, CLB_MAP_STREAM_WITHIN)); /* no whole huge page */
+    clb_mapfile_close(&m);
+    unlink(path_of("large"));
+}
+
 int main(void)
 {
     static const char *const names[] = { "a", "empty", "pipe", "b", "link" };
@@ -99,6 +122,7 @@ int main(void)
     TEST(test_map);
     TEST(test_empty_and_zeroed);
     TEST(test_refuses);
+    TEST(test_use);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unlink(path_of(names[i]));
     rmdir(dir);

@@ -21,14 +21,16 @@ static void store_gives_the_blocks_of_the_file(void)
     struct clb_reader r = { 0 };
     struct clb_experts *mapped = NULL, *cached = NULL;
     struct clb_ledger ledger = { 0 };
+    struct clb_experts_options o = { .verify = true, .ledger = &ledger };
     uint32_t id[2];
     const uint8_t *a[2], *b[2];
 
     CHECK(clb_reader_open(&r, path, &err));
     uint64_t block = clb_experts_all_bytes(&r) / 16;
-    CHECK(clb_experts_new(&mapped, &r, 0, true, &ledger, &err));
+    CHECK(clb_experts_new(&mapped, &r, &o, &err));
     CHECK_EQ(ledger.used, 0);
-    CHECK(clb_experts_new(&cached, &r, 3 * block + 100, true, &ledger, &err));
+    o.budget = 3 * block + 100;
+    CHECK(clb_experts_new(&cached, &r, &o, &err));
     CHECK_EQ(ledger.used, 3 * block);
     CHECK_EQ(clb_experts_max_get(cached), 3);
     CHECK_EQ(clb_experts_max_get(mapped), 16);
@@ -60,7 +62,8 @@ static void store_keeps_what_was_used_last(void)
 
     CHECK(clb_reader_open(&r, path, &err));
     uint64_t block = clb_experts_all_bytes(&r) / 16;
-    CHECK(clb_experts_new(&s, &r, 3 * block, false, &ledger, &err));
+    const struct clb_experts_options o = { .budget = 3 * block, .ledger = &ledger };
+    CHECK(clb_experts_new(&s, &r, &o, &err));
     CHECK(clb_experts_get(s, 0, &id[0], 1, &first, &err));
     CHECK(clb_experts_get(s, 0, &id[1], 1, &other, &err));
     CHECK(clb_experts_get(s, 0, &id[2], 1, &other, &err));

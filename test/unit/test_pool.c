@@ -1,5 +1,6 @@
 #include "lib/base/pool.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -219,6 +220,98 @@ static void test_quota(void)
     CHECK_EQ(system(command), 0);
 }
 
+static void test_cpu_lists(void)
+{
+    static const char *const bad[] = { "x",  "1-",   "-1",  "3-2",      "1,,2",
+                                       "1,", "5000", "1 2", "0-9999999" };
+    struct clb_cpus c;
+
+    CHECK(clb_cpus_parse(&c, ""));
+    CHECK_EQ(CPU_COUNT_S(sizeof c.set, c.set), 0);
+    CHECK(clb_cpus_parse(&c, "0-2,8,1030-1031,4095"));
+    CHECK_EQ(CPU_COUNT_S(sizeof c.set, c.set), 7);
+    CHECK(clb_cpus_has(&c, 0) && clb_cpus_has(&c, 8) && clb_cpus_has(&c, 1031));
+    CHECK(clb_cpus_has(&c, 4095) && !clb_cpus_has(&c, 3) && !clb_cpus_has(&c, 4096));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(!clb_cpus_parse(&c, bad[i]));
+        CHECK_EQ(CPU_COUNT_S(sizeof c.set, c.set), 0);
+    }
+}
+
+static unsigned threads_on(const char *cpus, const char *want_why)
+{
+    struct clb_cpus c;
+    char why[100];
+
+    CHECK(clb_cpus_parse(&c, cpus));
+    unsigned n = clb_cores_threads(root, &c, why, sizeof why);
+    CHECK_STR(why, want_why);
+    return n;
+}
+
+/* Eight processors, two threads a core, numbered as most machines do: 0-3 and 4-7. */
+static void test_threads(void)
+{
+    char command[128];
+
+    snprintf(root, sizeof root, "/tmp/clb-cores-XXXXXX");
+    CHECK(mkdtemp(root) != NULL);
+    CHECK_EQ(threads_on("0-7", "8 cores, affinity 8, no quota"), 8); /* nothing is known */
+    for (int cpu = 0; cpu < 8; cpu++) {
+        char name[100], list[20];
+        snprintf(name, sizeof name, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+                 cpu);
+        snprintf(list, sizeof list, "%d,%d\n", cpu % 4, cpu % 4 + 4);
+        put(name, list);
+    }
+    CHECK_EQ(threads_on("0-7", "4 cores, affinity 8, no quota"), 4);
+    CHECK_EQ(threads_on("0,4", "1 cores, affinity 2, no quota"), 1);
+    CHECK_EQ(threads_on("4-7", "4 cores, affinity 4, no quota"), 4); /* lone second threads */
+    CHECK_EQ(threads_on("1,5,7", "2 cores, affinity 3, no quota"), 2);
+    CHECK_EQ(threads_on("", "0 cores, affinity 0, no quota"), 1);
+    put("/sys/devices/system/cpu/cpu7/topology/thread_siblings_list", "3,junk\n");
+    CHECK_EQ(threads_on("0-7", "5 cores, affinity 8, no quota"), 5);
+    put("/proc/self/cgroup", "0::/a\n");
+    put("/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
+    CHECK_EQ(threads_on("0-6", "4 cores, affinity 7, quota 2.5"), 3);
+    CHECK_EQ(threads_on("0,1", "2 cores, affinity 2, quota 2.5"), 2);
+    put("/sys/fs/cgroup/a/cpu.max", "20000 100000\n");
+    CHECK_EQ(threads_on("0-6", "4 cores, affinity 7, quota 0.2"), 1);
+    put("/proc/self/cgroup", "3:cpu,cpuacct:/b\n");
+    put("/sys/fs/cgroup/cpu/b/cpu.cfs_quota_us", "300000\n");
+    put("/sys/fs/cgroup/cpu/b/cpu.cfs_period_us", "100000\n");
+    CHECK_EQ(threads_on("0-6", "4 cores, affinity 7, quota 3"), 3);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    CHECK_EQ(system(command), 0);
+}
+
+static void deep(void *arg, unsigned t, unsigned n)
+{
+    volatile char stack[300 << 10];
+
+    for (size_t i = 0; i < sizeof stack; i += 4096)
+        stack[i] = (char)t;
+    ((struct job *)arg)->hits[t] = stack[0] == (char)t ? n : 0;
+}
+
+/* As under 'ulimit -s 64', which is where threads have their stack from. */
+static void test_small_stack(void)
+{
+    struct job j = { 0 };
+    pthread_attr_t attr, before;
+    struct clb_err err;
+
+    CHECK(!pthread_getattr_default_np(&before) && !pthread_attr_init(&attr));
+    CHECK(!pthread_attr_setstacksize(&attr, 64 << 10) && !pthread_setattr_default_np(&attr));
+    CHECK(clb_pool_new(&j.pool, 2, &err));
+    clb_pool_run(j.pool, deep, &j);
+    CHECK_EQ(j.hits[1], 2);
+    clb_pool_free(j.pool);
+    CHECK(!pthread_setattr_default_np(&before));
+    pthread_attr_destroy(&attr);
+    pthread_attr_destroy(&before);
+}
+
 static void test_default(void)
 {
     char why[100];
@@ -239,6 +332,9 @@ int main(void)
     TEST(test_refuses);
     TEST(test_share);
     TEST(test_quota);
+    TEST(test_cpu_lists);
+    TEST(test_threads);
+    TEST(test_small_stack);
     TEST(test_default);
     return test_result();
 }

@@ -273,7 +273,10 @@ static void small_expert_store(void)
     clb_weights_done(&g.w);
     clb_reader_close(&g.reader);
     CHECK(clb_reader_open(&g.reader, path, &err) && clb_weights_bind(&g.w, &g.reader, &err));
-    CHECK(clb_experts_new(&g.experts, &g.reader, 3 * 12288, true, &g.ledger, &err));
+    const struct clb_experts_options eo = { .budget = 3 * 12288,
+                                            .verify = true,
+                                            .ledger = &g.ledger };
+    CHECK(clb_experts_new(&g.experts, &g.reader, &eo, &err));
     CHECK_EQ(clb_experts_max_get(g.experts), 3);
     g.engine.experts = g.experts;
     for (int s = 0; s < RIG_SEQS; s++)
