@@ -198,7 +198,8 @@ bench: programs                          ## time Colibri beside llama.cpp (test/
 	@tools/setup.sh bench
 	@test/bench/bench.py --build $(BUILD) --dir $(BENCH) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(PEER_IK),--ik $(PEER_IK)) $(if $(CPU),--cpu $(CPU)) \
-	    $(if $(PEER_CMAKE),--peer-cmake='$(PEER_CMAKE)') $(if $(FRESH),--fresh)
+	    $(if $(PEER_CMAKE),--peer-cmake='$(PEER_CMAKE)') $(if $(FRESH),--fresh) \
+	    $(if $(NO_PEER),--no-peer)
 
 # -- install ------------------------------------------------------------------
 D          := $(DESTDIR)

@@ -43,6 +43,17 @@ class Colibri:
                               self.shop.converted(case.source, side.model)]))
         return {"kl": out["kl"], "same_choice": out["same_choice"]}
 
+    def machine(self, case, side, threads):
+        """The ceilings of this machine, with one and with all threads; memory is read as weights are."""
+        out = json.loads(run([self.shop.program("colibri-bench"), "--machine", "--json",
+                              "-t", f"1,{threads}" if threads > 1 else "1", *self.options,
+                              self.shop.converted(case.source, side.model)]))
+        figures = {}
+        for which, ceilings in (("1", out["ceilings"][0]), ("all", out["ceilings"][-1])):
+            for name in ("read_gb_per_s", "int8_gmac_per_s", "f32_gmac_per_s"):
+                figures[f"{name}_{which}"] = ceilings[name]["median"]
+        return figures
+
     def start(self, case, side, threads):
         """From starting the program to its first token, without the forward pass."""
         command = [self.shop.program("colibri-run"), "--ids", "-n", "1", "--stats", "--json",

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from plan import ALL_INT4, IK_Q4, IK_Q8, INT4, INT8, Q4, Q8
 from samples import median, ratios
 
+# Ceilings of a round with all threads.
+READ, DOT, FMA = "read_gb_per_s_all", "int8_gmac_per_s_all", "f32_gmac_per_s_all"
+
 # title, case, ours, theirs, figure, ratio it must be, and where nobody has more than AVX2
 AGAINST_LLAMA = (
     ("decode, int8 and Q8_0", "int8", INT8, Q8, "decode", 1.5, 1.3),
@@ -29,6 +32,20 @@ AGAINST_IK = (
 # title, model, most nats per token, the peer's file beside it
 QUALITY = (("KL of int8 from f32", INT8, 0.0028, Q8), ("KL of int4 from f32", INT4, 0.022, Q4),
            ("KL of all int4 from f32", ALL_INT4, 0.045, Q4))
+# title, case, side, figure, ceiling, share of it that must be
+AGAINST_MACHINE = (
+    ("decode, int8: bytes, and what memory streams", "int8", INT8, "decode_gb_per_s", READ, 0.88),
+    ("decode, int4", "4bit", INT4, "decode_gb_per_s", READ, 0.8),
+    ("decode, all int4", "4bit", ALL_INT4, "decode_gb_per_s", READ, 0.8),
+    ("4 sequences decoding, int8", "together-4", INT8, "decode_gb_per_s", READ, 0.85),
+    ("16 sequences decoding, int8", "together-16", INT8, "decode_gb_per_s", READ, 0.85),
+    ("prefill of 512, int8: products, and the int8 peak", "int8", INT8, "prefill_gmac_per_s", DOT, 0.48),
+    ("prefill of 512, int4", "4bit", INT4, "prefill_gmac_per_s", DOT, None),
+    ("experts in prefill of 512, int8", "int8", INT8, "prefill_experts_gmac_per_s", DOT, 0.7),
+    ("experts in prefill of 512, int4", "4bit", INT4, "prefill_experts_gmac_per_s", DOT, 0.6),
+    ("attention in prefill of 4096: products, and the f32 peak", "long", INT8,
+     "prefill_attention_gmac_per_s", FMA, 0.55),
+)
 HEADINGS = ("figure", "Colibri", "beside it", "ratio", "must be", "")
 
 
@@ -111,6 +128,13 @@ class Report:
             yield self.ratio_row("decode of the bundled model, int8 and Q8_0", ours, theirs,
                                  "tokens/s", 3)
 
+    def ceilings(self):
+        for title, case, side, figure, ceiling, need in AGAINST_MACHINE:
+            a, b = self.samples.of(case, side, figure), self.samples.of("machine", INT8, ceiling)
+            if a and b and ratios(a, b):
+                unit = "GB/s" if ceiling == READ else "GMAC/s"
+                yield self.ratio_row(title, a, b, unit, need)
+
     def quality(self):
         for title, ours, most, peer in QUALITY:
             a, b = (self.samples.of("quality", side, "kl") for side in (ours, peer))
@@ -134,10 +158,16 @@ class Report:
                       f"≥ {0.85 * bytes_[0] / bytes_[1]:.2f}", share >= 0.85)
 
     def threads(self):
-        for name, need in (("decode", None), ("prefill", 1.9)):
-            one, all_ = (self.samples.of(c, INT8, name) for c in ("int8-1", "int8"))
-            if one and all_:
-                yield self.ratio_row(f"{name}, int8: all threads and one", all_, one, "tokens/s", need)
+        """What all threads give over one: decoding can only gain what reading memory gains."""
+        gain = {name: ratios(*(self.samples.of(c, INT8, name) for c in ("int8", "int8-1")))
+                for name in ("decode", "prefill")}
+        read = ratios(*(self.samples.of("machine", INT8, f"read_gb_per_s_{n}") for n in ("all", "1")))
+        if gain["decode"] and read:
+            yield self.ratio_row("all threads over one: decode, and what memory streams",
+                                 gain["decode"], read, "", 0.95)
+        if gain["prefill"]:
+            yield Row("all threads over one: prefill", spread(gain["prefill"]), "", "", "≥ 1.9",
+                      median(gain["prefill"]) >= 1.9)
 
     def programs(self):
         start = self.samples.of("start", INT8, "seconds")
@@ -155,9 +185,11 @@ class Report:
                       "< 512 MB", median(peak) < 512e6)
 
     def groups(self):
-        yield "llama.cpp", [r for spec in AGAINST_LLAMA for r in self.versus(spec)] + list(self.demo())
+        limits = ", both without AVX-512 and VNNI" if self.avx2 else ""
+        yield "llama.cpp" + limits, [r for spec in AGAINST_LLAMA for r in self.versus(spec)] + list(self.demo())
         yield "ik_llama.cpp", [r for spec in AGAINST_IK for r in self.versus(spec)]
-        yield "this machine", [*self.threads(), *self.lengths(), *self.programs()]
+        yield "this machine", [*self.ceilings(), *self.threads(), *self.lengths(),
+                               *self.programs()]
         yield "quality", list(self.quality())
 
     # -- text ------------------------------------------------------------------------
@@ -173,7 +205,7 @@ class Report:
         """For people who want to know whether it is worth a try: the other engines."""
         rows = []
         for heading, members in self.groups():
-            if members and heading.endswith("llama.cpp"):
+            if members and "llama.cpp" in heading:
                 rows += [Row(f"**{heading}**").cells()[:4], *(m.cells()[:4] for m in members)]
         return aligned([HEADINGS[:4], *rows])
 

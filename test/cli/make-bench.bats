@@ -40,7 +40,8 @@ rows() { grep '^| ' "$1" | cut -d'|' -f2- | tr -s ' '; }
 
 @test "make bench: Colibri alone gives a table with every line about this machine" {
     run -0 --separate-stderr "${bench[@]}" --no-peer --rounds 2
-    for line in "**this machine**" "decode, int8: all threads and one" "prefill of 4096, int8" \
+    for line in "**this machine**" "decode, all int4" "16 sequences decoding" "prefill of 512, int8: products" \
+        "experts in prefill of 512, int4" "attention in prefill of 4096" "over one: decode" "prefill of 4096, int8" \
         "decode at 4096 and at 64 tokens" "start to first token" "conversion of cached" "memory of conversion" \
         "**quality**" "KL of all int4 from f32"; do
         has "$output" "$line"
@@ -67,7 +68,7 @@ rows() { grep '^| ' "$1" | cut -d'|' -f2- | tr -s ' '; }
     [[ $(rows doc.md | awk -F'|' '/decode, int8 and Q8_0/ { print $3 + 0 }' | xargs) == "10 5" ]]
     [[ $(head -n 1 doc.md) == before && $(tail -n 1 doc.md) == after ]]
     [[ $(rows readme.md | awk -F'|' '{ print NF }' | sort -u) == 5 ]]
-    has "$(cat readme.md)" "**llama.cpp**" "**ik_llama.cpp**" "decode, int8 and Q8_0"
+    has "$(cat readme.md)" "**llama.cpp" "**ik_llama.cpp**" "decode, int8 and Q8_0"
     # both engines were asked for the same
     has "$(cat ik-calls)" "-p 12 -n 3" "random-Q4_0.gguf" "-rtr 1"
     jq -s -e 'map(select(.do == "speed" and (.file | endswith("random-Q8_0.gguf")))) |
