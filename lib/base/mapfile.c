@@ -95,7 +95,7 @@ static bool advise(const struct clb_mapfile *m, uint64_t at, uint64_t n, uint64_
 {
     uint64_t end;
 
-    if (!m->data || at >= m->size || !clb_add(at, n, &end))
+    if (!m->data || n == 0 || at >= m->size || !clb_add(at, n, &end))
         return false;
     if (end > m->size)
         end = m->size;

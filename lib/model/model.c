@@ -6,8 +6,8 @@
 
 #include "lib/base/crc.h"
 #include "lib/base/mem.h"
-#include "lib/model/available.h"
 #include "lib/model/bind.h"
+#include "lib/model/resident.h"
 
 static uint64_t expert_file_bytes(const struct clb_reader *r)
 {
@@ -36,88 +36,10 @@ static bool verify_dense(const struct clb_reader *r, struct clb_err *err)
     return true;
 }
 
-/* Where dense tensors lie in the file. */
-static void dense_run(const struct clb_reader *r, uint64_t *first, uint64_t *end)
-{
-    *first = r->size;
-    *end = 0;
-    for (uint32_t i = 0; i < r->n_tensors; i++) {
-        uint64_t at = r->tensors[i].offset, behind = at + r->tensors[i].size;
-
-        *first = at < *first ? at : *first;
-        *end = behind > *end ? behind : *end;
-    }
-}
-
-/* The embedding is looked up by row, all else is read in full. Under a limit nothing beside it may
- * be mapped along. */
-static void tell_use(const struct clb_reader *r, bool limited)
-{
-    enum clb_map_use use = limited ? CLB_MAP_STREAM_WITHIN : CLB_MAP_STREAM;
-    const struct clb_tensor *embed = clb_reader_find(r, CLB_EMBED, 0);
-    uint64_t first, end;
-
-    dense_run(r, &first, &end);
-    uint64_t rows = embed ? embed->offset : end, behind = embed ? rows + embed->size : end;
-    clb_mapfile_use(&r->map, first, rows - first, use);
-    clb_mapfile_use(&r->map, behind, end - behind, use);
-    clb_mapfile_use(&r->map, rows, behind - rows, CLB_MAP_LOOKUP);
-}
-
-/* A file that is not in memory is read ahead: dense weights from now on, experts when a router has
- * chosen them; all that is to be locked. */
-static bool read_ahead(struct clb_model *m, struct clb_err *err)
-{
-    const struct clb_reader *r = &m->reader;
-    const struct clb_tensor *embed = clb_reader_find(r, CLB_EMBED, 0);
-    uint64_t first = 0, end = r->size;
-
-    if (r->map.size == 0)
-        return true;
-    if (clb_model_has_cache(m))
-        dense_run(r, &first, &end);
-    if (!m->is_large && !clb_ahead_is_cold(&r->map, first, end - first))
-        return true;
-    if (!clb_ahead_new(&m->ahead, &r->map, &m->residence.numa, err))
-        return false;
-    if (m->residence.lock)
-        clb_ahead_want(m->ahead, first, end - first);
-    dense_run(r, &first, &end);
-    uint64_t rows = embed ? embed->offset : end, behind = embed ? rows + embed->size : end;
-    clb_ahead_want(m->ahead, first, rows - first);
-    clb_ahead_want(m->ahead, behind, end - behind);
-    return true;
-}
-
-/* Weights that lie in the file: all, or beside a cache, which locks its own, the dense ones. */
-static bool lock_weights(struct clb_model *m, struct clb_err *err)
-{
-    const struct clb_reader *r = &m->reader;
-    uint64_t available = clb_memory_available(""), first = 0, end = r->size;
-
-    if (!m->residence.lock)
-        return true;
-    if (clb_model_has_cache(m))
-        dense_run(r, &first, &end);
-    if (available && end - first > available)
-        return clb_fail(err, CLB_NO_SPACE,
-                        "%s: %" PRIu64 " bytes of weights are to be locked in memory, but %" PRIu64
-                        " are available",
-                        r->path, end - first, available);
-    m->locked = r->data + first;
-    if (clb_pages_lock(m->locked, end - first, &m->residence, "weights", err)) {
-        m->locked_bytes = end - first;
-        return true;
-    }
-    clb_err_place(err, r->path, NULL, CLB_NO_OFFSET);
-    return clb_fail_in(err, "%s", r->path);
-}
-
 static bool open_file(struct clb_model *m, const struct clb_model_source *from,
                       const struct clb_model_options *o, struct clb_err *err)
 {
     struct clb_reader *r = &m->reader;
-    uint64_t available = clb_memory_available("");
 
     if (from->path ? !clb_reader_open(r, from->path, err)
                    : !clb_reader_open_memory(r, from->bytes, from->n, err))
@@ -127,9 +49,7 @@ static bool open_file(struct clb_model *m, const struct clb_model_source *from,
         return clb_fail_in(err, "%s", r->path);
     }
     m->limit = o->memory;
-    m->is_large = available && r->size > available;
-    tell_use(r, m->limit > 0);
-    if (!read_ahead(m, err))
+    if (!clb_resident_begin(m, err))
         return false;
     if (o->verify && !verify_dense(r, err))
         return false;
@@ -151,7 +71,7 @@ static bool open_experts(struct clb_model *m, const struct clb_model_options *o,
             "%s: the memory limit is %" PRIu64 " bytes, but weights need at least %" PRIu64
             ": %" PRIu64 " dense, %" PRIu64 " for experts",
             r->path, m->limit, held + least, m->dense_bytes, held + least - m->dense_bytes);
-    if (!lock_weights(m, err))
+    if (!clb_resident_lock(m, err))
         return false;
     m->block = clb_new(r->arch.n_expert, sizeof *m->block, err);
     if (!m->block)
@@ -237,9 +157,8 @@ void clb_model_close(struct clb_model *m)
         m->op->close(m->be);
     clb_slab_free(m->slab);
     clb_experts_free(m->experts);
-    clb_ahead_free(m->ahead);
+    clb_resident_end(m);
     clb_weights_done(&m->weights);
-    clb_pages_unlock(m->locked, m->locked_bytes, &m->residence);
     clb_reader_close(&m->reader);
     clb_free(m->block);
     clb_numa_done(&m->residence.numa);

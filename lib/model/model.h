@@ -40,7 +40,8 @@ struct clb_model {
     const uint8_t *locked;          /* weights that were locked in the file's mapping */
     uint64_t locked_bytes;
     const uint8_t **block; /* [largest n_expert] scratch of a pass */
-    bool is_large;         /* the file is larger than what memory was available */
+    uint64_t available;    /* memory that the system had left; 0: unknown */
+    bool is_large;         /* the file is larger than that */
     uint64_t dense_bytes;  /* of the file without expert blocks */
     uint64_t limit;        /* of memory; 0: none */
     uint64_t committed;    /* bytes that open runs were promised; under the turn */

@@ -10,6 +10,7 @@
 #include "lib/model/bind.h"
 #include "lib/model/plan.h"
 #include "test/check.h"
+#include "test/unit/smaps.h"
 #include "test/tiny_model.h"
 
 static struct tiny tiny;
@@ -50,6 +51,28 @@ static void store_gives_the_blocks_of_the_file(void)
     clb_experts_free(cached);
     CHECK_EQ(ledger.used, 0);
     clb_reader_close(&r);
+}
+
+/* Flags of the mapping as /proc/self/smaps has them: "rr" reads single pages, "hg" huge ones. */
+static void mapping_is_told_its_use(void)
+{
+    for (int limited = 0; limited < 2; limited++) {
+        struct clb_model_options o = { .n_thread = 1, .memory = limited ? 64 << 20 : 0 };
+        struct clb_model *m = NULL;
+
+        CHECK(clb_model_open(&m, &(struct clb_model_source){ .path = path }, &o, &err));
+        const struct clb_reader *r = &m->reader;
+        const uint8_t *rows = clb_reader_data(r, clb_reader_find(r, CLB_EMBED, UINT32_MAX));
+        const uint8_t *expert = r->data + r->experts[0].offset[1];
+        /* pages in the midst: the first and the last belong to neighbours as well */
+        CHECK_HAS(smaps(rows + 4096, "VmFlags:"), " rr");
+        CHECK(!strstr(smaps(rows + 4096, "VmFlags:"), " hg"));
+        if (strstr(smaps(expert, "VmFlags:"), " hg"))
+            CHECK(!limited && strstr(smaps(expert, "VmFlags:"), " rr"));
+        else
+            CHECK(!strstr(smaps(expert, "VmFlags:"), " rr"));
+        clb_model_close(m);
+    }
 }
 
 static void store_keeps_what_was_used_last(void)
@@ -380,6 +403,7 @@ int main(void)
         !tiny_save(&tiny, path))
         return 1;
     TEST(store_gives_the_blocks_of_the_file);
+    TEST(mapping_is_told_its_use);
     TEST(store_keeps_what_was_used_last);
     TEST(verify_finds_a_changed_block_on_first_touch);
     TEST(file_cut_while_in_use_is_an_error_of_the_cache);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "test/check.h"
+#include "test/unit/smaps.h"
 
 #define MB (UINT64_C(1) << 20)
 
@@ -41,26 +42,6 @@ static void test_no_memory(void)
     CHECK_EQ(err.code, CLB_NO_SPACE);
     CHECK(!clb_pages_new(UINT64_C(1) << 60, true, NULL, "a test", &err));
     CHECK_EQ(err.code, CLB_NO_SPACE);
-}
-
-/* The rest of a line about the mapping that holds `at`; "": there is none. */
-static const char *smaps(const void *at, const char *key)
-{
-    static char line[512];
-    FILE *f = fopen("/proc/self/smaps", "r");
-    const char *found = "";
-    bool here = false;
-
-    while (f && !*found && fgets(line, sizeof line, f)) {
-        unsigned long from, to;
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            here = from <= (uintptr_t)at && (uintptr_t)at < to;
-        else if (here && !strncmp(line, key, strlen(key)))
-            found = line + strlen(key);
-    }
-    if (f)
-        fclose(f);
-    return found;
 }
 
 /* Huge pages are wanted where whole ones fit, and not a byte more is taken than was asked for. */
