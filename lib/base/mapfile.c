@@ -87,40 +87,34 @@ void clb_mapfile_close(struct clb_mapfile *m)
     *m = (struct clb_mapfile){ .fd = -1 };
 }
 
-/* Hints are hints: what is out of range or refused is ignored. Pages of `unit` bytes: `inward` only
- * those that lie in the range as a whole (the last one of the file counts as whole), else all that
- * it touches. */
-static bool advise(const struct clb_mapfile *m, uint64_t at, uint64_t n, uint64_t unit, bool inward,
-                   int advice)
+/* For every page that the range touches. Hints are hints: what is out of range or refused is
+ * ignored. */
+static bool advise(const struct clb_mapfile *m, uint64_t at, uint64_t n, int advice)
 {
-    uint64_t end;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
 
     if (!m->data || n == 0 || at >= m->size || !clb_add(at, n, &end))
         return false;
     if (end > m->size)
         end = m->size;
-    if (inward) {
-        at = (at + unit - 1) / unit * unit;
-        end = end == m->size && unit < CLB_PAGES_HUGE ? end : end / unit * unit;
-    } else {
-        at = at / unit * unit;
-    }
-    return at < end && madvise((void *)(uintptr_t)(m->data + at), end - at, advice) == 0;
+    at = at / page * page;
+    return madvise((void *)(uintptr_t)(m->data + at), end - at, advice) == 0;
 }
 
-static uint64_t page_size(void)
+/* For the huge pages that lie in the range as a whole. */
+static bool advise_within(const struct clb_mapfile *m, uint64_t at, uint64_t n, int advice)
 {
-    return (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t first, end;
+
+    if (!clb_add(at, n, &end) || !clb_round_up(at, CLB_PAGES_HUGE, &first))
+        return false;
+    end = (end < m->size ? end : m->size) / CLB_PAGES_HUGE * CLB_PAGES_HUGE;
+    return first < end && advise(m, first, end - first, advice);
 }
 
 void clb_mapfile_want(const struct clb_mapfile *m, uint64_t at, uint64_t n)
 {
-    advise(m, at, n, page_size(), false, MADV_WILLNEED);
-}
-
-void clb_mapfile_drop(const struct clb_mapfile *m, uint64_t at, uint64_t n)
-{
-    advise(m, at, n, page_size(), true, MADV_DONTNEED);
+    advise(m, at, n, MADV_WILLNEED);
 }
 
 /* Since Linux 5.18 a fault in a mapping that wants huge pages reads 2 MB, whatever else was said
@@ -140,16 +134,15 @@ bool clb_mapfile_use(const struct clb_mapfile *m, uint64_t at, uint64_t n, enum 
         return false;
     switch (use) {
     case CLB_MAP_STREAM:
-        return advise(m, at, n, page_size(), false, MADV_HUGEPAGE);
+        return advise(m, at, n, MADV_HUGEPAGE);
     case CLB_MAP_STREAM_WITHIN:
-        advise(m, at, n, page_size(), false, MADV_NOHUGEPAGE);
-        return advise(m, at, n, CLB_PAGES_HUGE, true, MADV_HUGEPAGE);
+        advise(m, at, n, MADV_NOHUGEPAGE);
+        return advise_within(m, at, n, MADV_HUGEPAGE);
     case CLB_MAP_BLOCKS:
-        return advise(m, at, n, page_size(), false, MADV_HUGEPAGE) &&
-               advise(m, at, n, page_size(), false, MADV_RANDOM);
+        return advise(m, at, n, MADV_HUGEPAGE) && advise(m, at, n, MADV_RANDOM);
     case CLB_MAP_LOOKUP:
-        advise(m, at, n, page_size(), false, MADV_NOHUGEPAGE);
-        return advise(m, at, n, page_size(), false, MADV_RANDOM);
+        advise(m, at, n, MADV_NOHUGEPAGE);
+        return advise(m, at, n, MADV_RANDOM);
     }
     return false;
 }

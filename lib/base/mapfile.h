@@ -18,9 +18,8 @@ struct clb_mapfile {
  * text; a folder, a fifo or a device is named as such. */
 bool clb_mapfile_open(struct clb_mapfile *m, const char *path, struct clb_err *err);
 void clb_mapfile_close(struct clb_mapfile *m); /* safe on a zeroed struct */
-/* Hints for [at, at + n): will be read soon / not again (its pages leave this process). */
+/* A hint: [at, at + n) will be read soon. */
 void clb_mapfile_want(const struct clb_mapfile *m, uint64_t at, uint64_t n);
-void clb_mapfile_drop(const struct clb_mapfile *m, uint64_t at, uint64_t n);
 /* How [at, at + n) will be used from now on. False: this system does not know such a use, or the
  * range is too small for it.
  *   STREAM         from the first byte to the last; what is not in memory is read 2 MB at a time,

@@ -7,7 +7,8 @@
 #include "lib/base/json.h"
 #include "lib/base/mem.h"
 
-enum { PREFIX = 8 }; /* bytes of the header length */
+/* Bytes: of the header length, and of the longest header, as the format has it. */
+enum { PREFIX = 8, MOST_HEADER = 100000000 };
 
 static const struct {
     const char *name;
@@ -211,17 +212,26 @@ static bool read_entries(struct clb_safetensors *st, struct clb_json *j, struct 
     return !st->names.failed || clb_fail_nomem(err, st->names.n + key.n);
 }
 
+/* Read, not taken from the mapping: a file that gets shorter meanwhile is an ordinary error. */
 static bool read_header(struct clb_safetensors *st, struct clb_err *err)
 {
+    size_t n = (size_t)st->data_at - PREFIX;
+    char *text = clb_new(n, 1, err);
     struct clb_json j;
+    bool ok = false;
 
-    clb_json_open(&j, (const char *)st->map.data + PREFIX, st->data_at - PREFIX, st->map.path);
+    if (!text || !clb_mapfile_read(&st->map, text, PREFIX, n, err))
+        goto done;
+    clb_json_open(&j, text, n, st->map.path);
     j.base = PREFIX;
-    if (!read_entries(st, &j, err)) {
+    ok = read_entries(st, &j, err);
+    if (ok)
+        ok = clb_json_close(&j, err);
+    else
         clb_json_abandon(&j);
-        return false;
-    }
-    return clb_json_close(&j, err);
+done:
+    clb_free(text);
+    return ok;
 }
 
 static int by_offset(const void *pa, const void *pb)
@@ -295,10 +305,14 @@ static bool read_length(struct clb_safetensors *st, struct clb_err *err)
     const struct clb_mapfile *m = &st->map;
     uint64_t length = 0;
     unsigned long long size = m->size;
-    const char *what = clb_import_not_the_file(m->data, m->size < 512 ? m->size : 512);
+    uint8_t start[512];
+    size_t n = m->size < sizeof start ? m->size : sizeof start;
 
+    if (!clb_mapfile_read(m, start, 0, n, err))
+        return false;
+    const char *what = clb_import_not_the_file(start, n);
     for (size_t i = PREFIX; i-- > 0 && size >= PREFIX;)
-        length = length << 8 | m->data[i];
+        length = length << 8 | start[i];
     if (what) {
         clb_fail(err, CLB_BAD_INPUT, "%s", what);
     } else if (size < PREFIX) {
@@ -312,6 +326,10 @@ static bool read_length(struct clb_safetensors *st, struct clb_err *err)
                  "byte 0: a header length of %llu goes beyond the end of the file (%llu bytes): it "
                  "is truncated, or no safetensors file",
                  (unsigned long long)length, size);
+    } else if (length > MOST_HEADER) {
+        clb_fail(err, CLB_BAD_INPUT,
+                 "byte 0: a header length of %llu: the format allows at most %d bytes",
+                 (unsigned long long)length, MOST_HEADER);
     } else {
         st->data_at = PREFIX + length;
         return true;
@@ -324,10 +342,8 @@ bool clb_safetensors_open(struct clb_safetensors *st, const char *path, struct c
 {
     *st = (struct clb_safetensors){ .map.fd = -1 };
     if (clb_mapfile_open(&st->map, path, err) && read_length(st, err) && read_header(st, err) &&
-        settle(st, err)) {
-        clb_mapfile_drop(&st->map, 0, st->data_at);
+        settle(st, err))
         return true;
-    }
     clb_safetensors_close(st);
     return false;
 }

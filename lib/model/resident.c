@@ -30,15 +30,18 @@ static struct dense find_dense(const struct clb_reader *r)
 }
 
 /* The embedding is looked up by row, all else is read in full; the expert store speaks for experts.
- * Under a limit nothing beside the dense tensors may be mapped along. */
-static void tell_use(const struct clb_model *m, const struct dense *d)
+ * Under a limit nothing beside the dense tensors may be mapped along. False: the system cannot read
+ * in huge pages, or there is nothing large. */
+static bool tell_use(const struct clb_model *m, const struct dense *d)
 {
     const struct clb_mapfile *map = &m->reader.map;
     enum clb_map_use use = m->limit > 0 ? CLB_MAP_STREAM_WITHIN : CLB_MAP_STREAM;
 
-    clb_mapfile_use(map, d->first, d->rows - d->first, use);
-    clb_mapfile_use(map, d->behind_rows, d->end - d->behind_rows, use);
+    bool before = clb_mapfile_use(map, d->first, d->rows - d->first, use);
+    bool behind = clb_mapfile_use(map, d->behind_rows, d->end - d->behind_rows, use);
+
     clb_mapfile_use(map, d->rows, d->behind_rows - d->rows, CLB_MAP_LOOKUP);
+    return before || behind;
 }
 
 bool clb_resident_begin(struct clb_model *m, struct clb_err *err)
@@ -52,7 +55,8 @@ bool clb_resident_begin(struct clb_model *m, struct clb_err *err)
     if (r->map.size == 0)
         return true;
     m->is_large = m->available && r->size > m->available;
-    tell_use(m, &d);
+    if (!tell_use(m, &d))
+        return true;
     if (!m->is_large && !clb_ahead_is_cold(&r->map, from, to - from))
         return true;
     if (!clb_ahead_new(&m->ahead, &r->map, &m->residence.numa, err))

@@ -121,6 +121,21 @@ static void every_length_of_the_header_and_of_the_file(void)
     }
 }
 
+/* Nothing is allocated for a header that the format does not allow. */
+static void a_header_of_gigabytes(void)
+{
+    struct clb_safetensors st;
+    struct clb_err err = { 0 };
+    uint64_t length = UINT64_C(3) << 30;
+
+    put(header, sizeof header - 1, length, DATA);
+    CHECK(ftruncate(fd, (off_t)length + 100) == 0);
+    CHECK(!clb_safetensors_open(&st, path, &err));
+    CHECK_EQ(err.code, CLB_BAD_INPUT);
+    CHECK_HAS(err.text, "byte 0: a header length of 3221225472: the format allows at most 100000000");
+    CHECK(ftruncate(fd, 0) == 0);
+}
+
 /* -- edits of a text of n bytes in room; each returns the new length ----------------------------
  */
 
@@ -237,6 +252,7 @@ int main(void)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     TEST(the_original_opens);
     TEST(every_length_of_the_header_and_of_the_file);
+    TEST(a_header_of_gigabytes);
     TEST(random_edits);
     TEST(tells_what_people_have_instead);
     close(fd);

@@ -287,7 +287,7 @@ static void test_threads(void)
 
 static void deep(void *arg, unsigned t, unsigned n)
 {
-    volatile char stack[300 << 10];
+    volatile char stack[100 << 10];
 
     for (size_t i = 0; i < sizeof stack; i += 4096)
         stack[i] = (char)t;
