@@ -56,15 +56,16 @@ def participants(a):
 
 
 def prepare(a, shop):
-    sources = {c.source for c in a.cases}
     if not a.no_peer:
         shop.install(a.peer_cmake)
-    if "random" in sources:
+    if any(c.source == "random" for c in a.cases):
         shop.make_random(sys.executable if a.no_peer else shop.python())
-    for source in sources:
-        shop.convert(source)
-        if participants(a) != {COLIBRI}:
-            shop.quantise(source)
+    for source in ("demo", "random"):
+        sides = [s for c, s in turns(a, 1) if c.source == source and c.kind != "convert"]
+        shop.convert(source, sorted({s.model for s in sides if s.engine == COLIBRI}))
+        shop.quantise(source, sorted({s.model for s in sides if s.engine != COLIBRI}))
+    if any(c.kind == "quality" for c in a.cases):
+        shop.convert("demo", ["f32"])
 
 
 def identity(a, shop):
@@ -76,7 +77,7 @@ def identity(a, shop):
 
 
 def turns(a, round_):
-    """Who measures what in a round: everybody's place in a case alternates."""
+    """Who measures what in a round; places in a case alternate."""
     here = participants(a)
     for case in a.cases:
         if case.runs_in(round_):

@@ -8,6 +8,7 @@ CONVERTED = {
     "int8": "--dtype int8",
     "int4": "--dtype int4",
     "all-int4": "--dtype int4 --dense-dtype int4",
+    "f32": "--dtype f32",  # the truth of quality
 }
 QUANTISED = {"Q8_0": "q8_0", "Q4_0": "q4_0"}
 
@@ -37,7 +38,7 @@ class Case:
         return round_ == 1 if not self.every else (round_ - 1) % self.every == 0
 
 
-INT8, INT4, ALL_INT4 = (Side(COLIBRI, m) for m in CONVERTED)
+INT8, INT4, ALL_INT4 = (Side(COLIBRI, m) for m in ("int8", "int4", "all-int4"))
 Q8, Q4 = Side(LLAMA, "Q8_0"), Side(LLAMA, "Q4_0")
 IK_Q8, IK_Q4 = Side(IK, "Q8_0"), Side(IK, "Q4_0")
 

@@ -186,10 +186,10 @@ class Report:
 
     def groups(self):
         limits = ", both without AVX-512 and VNNI" if self.avx2 else ""
-        yield "llama.cpp" + limits, [r for spec in AGAINST_LLAMA for r in self.versus(spec)] + list(self.demo())
+        yield "llama.cpp" + limits, [*(r for spec in AGAINST_LLAMA for r in self.versus(spec)),
+                                     *self.demo()]
         yield "ik_llama.cpp", [r for spec in AGAINST_IK for r in self.versus(spec)]
-        yield "this machine", [*self.ceilings(), *self.threads(), *self.lengths(),
-                               *self.programs()]
+        yield "this machine", [*self.ceilings(), *self.threads(), *self.lengths(), *self.programs()]
         yield "quality", list(self.quality())
 
     # -- text ------------------------------------------------------------------------

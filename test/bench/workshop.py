@@ -89,18 +89,17 @@ class Workshop:
         run([numpy_python, os.path.join(ROOT, "tools", "make_random_moe.py"), "bench", out + ".tmp"])
         os.rename(out + ".tmp", out)
 
-    def convert(self, source):
-        wanted = dict(CONVERTED, f32="--dtype f32") if source == "demo" else CONVERTED
-        for model, options in wanted.items():
+    def convert(self, source, models):
+        for model in models:
             out = self.converted(source, model)
             if not os.path.exists(out):
                 say(f"converting: {os.path.basename(out)}")
-                run([self.program("colibri-convert"), "-q", *options.split(),
+                run([self.program("colibri-convert"), "-q", *CONVERTED[model].split(),
                      self.checkpoint(source), "-o", out])
 
-    def quantise(self, source):
+    def quantise(self, source, models):
         """The peer's files, from the same checkpoint by way of a lossless bf16 one."""
-        missing = [m for m in QUANTISED if not os.path.exists(self.quantised(source, m))]
+        missing = [m for m in models if not os.path.exists(self.quantised(source, m))]
         whole = self.path(f"{source}-bf16.tmp")
         if missing:
             say(f"making the peer's file of the {source} model")
