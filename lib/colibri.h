@@ -10,6 +10,8 @@
  * environment variable, once, when a model is loaded: COLIBRI_MEMORY_POOL_DISABLE=1 turns the
  * activation slabs off.
  *
+ * A call needs less than 64 KB of stack; threads of the library have their own.
+ *
  * Objects: a model (weights; immutable, shared), sessions (one sequence each: tokens, KV cache,
  * sampler) and batches (rows of several sessions run together). Functions return 0 or a
  * colibri_status unless they say otherwise; after a failure colibri_last_error() of the same thread

@@ -62,7 +62,7 @@ bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err
     bool is_stdin = !strcmp(path, "-");
     FILE *f = is_stdin ? stdin : fopen(path, "rb");
     const char *name = is_stdin ? "<stdin>" : path;
-    char chunk[1 << 16];
+    char chunk[1 << 14];
     size_t n;
 
     if (!f)

@@ -91,6 +91,35 @@ static void load_options_are_checked(void)
     failed(COLIBRI_NO_SPACE, COLIBRI_NO_SPACE, "memory limit is 10000");
 }
 
+static void *load_and_infer(void *arg)
+{
+    static float logits[LENGTH][VOCAB];
+    const struct colibri_load_options o = { .size = sizeof o, .threads = 2 };
+    struct colibri_model *m = colibri_load_model_ex(path, &o, NULL);
+    struct colibri_batch *b = NULL;
+
+    *(bool *)arg = m && !colibri_infer(m, ids, logits[0], 1, LENGTH, NULL) &&
+                   !colibri_batch_open(&b, m, NULL);
+    colibri_batch_close(b);
+    colibri_unload_model(m);
+    return NULL;
+}
+
+/* Sanitizers need more. */
+static void a_small_stack_is_enough(void)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    pthread_attr_t attr;
+    pthread_t thread;
+    bool ok = false;
+
+    CHECK(!pthread_attr_init(&attr) && !pthread_attr_setstacksize(&attr, 64 << 10));
+    CHECK(!pthread_create(&thread, &attr, load_and_infer, &ok) && !pthread_join(thread, NULL));
+    CHECK(ok);
+    pthread_attr_destroy(&attr);
+#endif
+}
+
 /* Weights of a file and of memory, and what a batch takes; all of it is given back. */
 static void locked_memory_is_counted(void)
 {
@@ -659,6 +688,7 @@ int main(void)
     colibri_unload_model(m);
     TEST(errors_belong_to_their_thread);
     TEST(load_options_are_checked);
+    TEST(a_small_stack_is_enough);
     TEST(locked_memory_is_counted);
     TEST(structs_may_be_older_or_newer);
     TEST(info_describes_the_model);
