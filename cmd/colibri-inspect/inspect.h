@@ -71,6 +71,8 @@ const char *inspect_dense_dtype(const struct clb_reader *r);
 const char *inspect_amount(char buf[static 32], double n);
 /* A copy of text from a file that is safe on a terminal: control characters become '?'. */
 const char *inspect_safe(char *buf, size_t room, const char *text);
+/* Appends a JSON string without U+0085, U+2028 and U+2029: to some readers these end a line. */
+void inspect_json(struct clb_text *out, struct clb_str s);
 /* The name of the file, safe in the same way. */
 enum { INSPECT_PATH = 512 };
 const char *inspect_name(char buf[static INSPECT_PATH], const struct clb_reader *r);

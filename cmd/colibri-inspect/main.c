@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cmd/colibri-inspect/chat.h"
 #include "cmd/colibri-inspect/inspect.h"
 #include "cmd/colibri-inspect/tokens.h"
 #include "lib/cli/engine.h"
@@ -14,7 +15,7 @@ struct args {
     struct inspect_options o;
     struct clb_common common;
     bool summary, experts, tensors, verify, plan, diff, differs;
-    bool encode, decode, parse_special, skip_special;
+    bool encode, decode, render_chat, parse_special, skip_special;
 };
 
 typedef bool question_fn(const struct clb_reader *r, const struct inspect_options *o,
@@ -43,18 +44,22 @@ static bool in_mapped(const void *arg, const void *address, uint64_t *offset, co
 static bool check_args(const struct args *a, int n_file, struct clb_err *err)
 {
     int questions = a->summary + a->experts + a->tensors + a->verify + a->plan + a->diff +
-                    (a->o.source_dir != NULL) + a->encode + a->decode;
+                    (a->o.source_dir != NULL) + a->encode + a->decode + a->render_chat;
 
     if (questions > 1)
         return clb_fail(err, CLB_USAGE,
                         "only one of --summary, --experts, --tensors, --verify, --plan, --diff, "
-                        "--against, --encode and --decode at a time");
+                        "--against, --encode, --decode and --render-chat at a time");
     if (a->diff && n_file != 2)
         return clb_fail(err, CLB_USAGE, "--diff compares two files, not %d", n_file);
     if (n_file == 0)
         return clb_fail(err, CLB_USAGE, "no file given");
-    if ((a->encode || a->decode) && n_file > 1)
-        return clb_fail(err, CLB_USAGE, "--encode and --decode take one file, not %d", n_file);
+    if ((a->encode || a->decode || a->render_chat) && n_file > 1)
+        return clb_fail(err, CLB_USAGE, "--%s takes one file, not %d",
+                        a->encode   ? "encode"
+                        : a->decode ? "decode"
+                                    : "render-chat",
+                        n_file);
     if (a->parse_special && !a->encode)
         return clb_fail(err, CLB_USAGE, "--parse-special belongs to --encode");
     if (a->skip_special && !a->decode)
@@ -149,12 +154,13 @@ static int two_files(const struct args *a, char **path)
     return ok ? a->differs : fail(a, &err);
 }
 
-/* Lines of standard input, to token ids or back. */
-static int tokens(const struct args *a, const char *path)
+/* Lines of standard input, each answered by one. */
+static int lines(const struct args *a, const char *path)
 {
     struct clb_err err;
-    bool ok = a->encode ? inspect_encode(path, a->parse_special, stdin, &err)
-                        : inspect_decode(path, a->skip_special, stdin, &err);
+    bool ok = a->render_chat ? inspect_render_chat(path, stdin, &err)
+              : a->encode    ? inspect_encode(path, a->parse_special, stdin, &err)
+                             : inspect_decode(path, a->skip_special, stdin, &err);
 
     return ok ? 0 : fail(a, &err);
 }
@@ -190,7 +196,7 @@ int main(int argc, char **argv)
           &a.o.experts_per_token, 1, UINT32_MAX, false },
         { CLB_OPT_UINT, 't', "threads", "N", "with N threads (one per core)", &a.o.threads, 1, 1024,
           false },
-        { CLB_OPT_GROUP, 0, "Tokenizer: lines of JSON from standard input, a line each", NULL, NULL,
+        { CLB_OPT_GROUP, 0, "Text: lines of JSON from standard input, a line each", NULL, NULL,
           NULL, 0, 0, false },
         { CLB_OPT_FLAG, 0, "encode", NULL, "text to token ids", &a.encode, 0, 0, false },
         { CLB_OPT_FLAG, 0, "parse-special", NULL, "special tokens in the text become ids",
@@ -198,6 +204,8 @@ int main(int argc, char **argv)
         { CLB_OPT_FLAG, 0, "decode", NULL, "token ids to text", &a.decode, 0, 0, false },
         { CLB_OPT_FLAG, 0, "skip-special", NULL, "without the special ones", &a.skip_special, 0, 0,
           false },
+        { CLB_OPT_FLAG, 0, "render-chat", NULL, "a conversation to the text of its prompt",
+          &a.render_chat, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Other", NULL, NULL, NULL, 0, 0, false },
         CLB_OPT_COMMON(&a.common),
         { CLB_OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0, false },
@@ -223,8 +231,8 @@ int main(int argc, char **argv)
     a.o.many = argc - first > 1;
     if (!check_args(&a, argc - first, &err))
         return clb_refuse(PROGRAM, &err, a.common.verbose);
-    status = a.encode || a.decode ? tokens(&a, argv[first])
-             : a.diff             ? two_files(&a, argv + first)
-                                  : each_file(&a, argv + first, argc - first);
+    status = a.encode || a.decode || a.render_chat ? lines(&a, argv[first])
+             : a.diff                              ? two_files(&a, argv + first)
+                                                   : each_file(&a, argv + first, argc - first);
     return clb_finish(PROGRAM, status);
 }

@@ -159,8 +159,7 @@ static bool read_request(struct request *r, const char *line, size_t n, struct c
     return !r->text.failed || clb_fail_nomem(err, n);
 }
 
-/* Appends a JSON string without U+0085, U+2028 and U+2029: to some readers these end a line. */
-static void add_json(struct clb_text *out, struct clb_str s)
+void inspect_json(struct clb_text *out, struct clb_str s)
 {
     struct clb_text raw = { 0 };
 
@@ -254,7 +253,7 @@ bool inspect_encode(const char *path, bool parse_special, FILE *in, struct clb_e
 static void add_piece(struct clb_text *out, size_t i, struct clb_str piece)
 {
     clb_text_puts(out, i ? "," : "");
-    add_json(out, piece);
+    inspect_json(out, piece);
 }
 
 static bool answer_decode(void *arg, const struct clb_tokenizer *t, struct request *r,
@@ -270,7 +269,7 @@ static bool answer_decode(void *arg, const struct clb_tokenizer *t, struct reque
     bool ok = clb_decode(t, r->ids.id, r->ids.n, skip_special, &r->text, err) &&
               clb_decoder_open(&d, t, skip_special, err);
     clb_text_puts(out, "{\"text\":");
-    add_json(out, (struct clb_str){ r->text.p, r->text.n });
+    inspect_json(out, (struct clb_str){ r->text.p, r->text.n });
     clb_text_puts(out, ",\"pieces\":[");
     for (size_t i = 0; ok && i < r->ids.n; i++) {
         ok = clb_decoder_feed(d, r->ids.id[i], &piece, err);

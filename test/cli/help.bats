@@ -100,7 +100,7 @@ options_of() { "$1" --completions | sed 's/=.*//' | sort; }
         [[ -e $tests ]] || tests=$REPO/test/cli/${p#colibri-}.bats
         for o in $(options_of "$p"); do
             letter=$("$p" --help | sed -nE "s/^ +(-[A-Za-z]), +$o( .*|\$)/\\1/p")
-            grep -qE -- "(^|[ \"'(])($o${letter:+|$letter})([ =\"')]|\$)" "$tests" "$BATS_TEST_FILENAME" ||
+            grep -qE -- "(^|[ \"'(])($o${letter:+|$letter})([ =\"')]|\$)" "$tests" "$REPO/test/cli/chat.bats" "$BATS_TEST_FILENAME" ||
                 missing+=" $p:$o"
         done
     done

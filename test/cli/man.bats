@@ -10,6 +10,7 @@ setup() {
     cp "$COLIBRI_TEST_DEMO_F32" f32.bin
     cp -r "$DEMO_SRC" demo-model
     cp "$DEMO_SRC/held-out.txt" .
+    cp "$REPO/test/data/chat/chatml/template.jinja" .
     printf 'The capital of France is\nThe capital of Japan is\n' >questions.txt
 }
 

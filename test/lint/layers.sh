@@ -6,19 +6,20 @@ rules='
 lib/base     lib/base
 lib/format   lib/base lib/format
 lib/token    lib/base lib/token
+lib/chat     lib/base lib/token lib/chat
 lib/import   lib/base lib/format lib/token lib/import
 lib/backend  lib/base lib/format lib/backend
 lib/model    lib/base lib/format lib/backend lib/model
 lib/forward  lib/base lib/format lib/backend lib/model lib/forward
 lib/sample   lib/base lib/sample
 lib/session  lib/base lib/format lib/backend lib/model lib/token lib/forward lib/sample lib/session
-lib/api      lib/colibri.h lib/base lib/format lib/backend lib/model lib/token lib/forward lib/sample lib/session lib/api
+lib/api      lib/colibri.h lib/base lib/format lib/backend lib/model lib/token lib/forward lib/sample lib/session lib/chat lib/api
 lib/cli      lib/base lib/cli lib/colibri.h
 kernels      lib/base lib/format lib/backend kernels
 cmd          lib/base lib/cli lib/colibri.h cmd
 cmd/colibri-bench lib/base lib/cli kernels lib/colibri.h cmd/colibri-bench
 cmd/colibri-convert lib/base lib/cli lib/import lib/format lib/colibri.h cmd/colibri-convert
-cmd/colibri-inspect lib/base lib/cli lib/format lib/import lib/token lib/colibri.h cmd/colibri-inspect
+cmd/colibri-inspect lib/base lib/cli lib/format lib/import lib/token lib/chat lib/colibri.h cmd/colibri-inspect
 '
 grep -rEn --include='*.[ch]' --include='*.inc' --include='*.cu' --include='*.cuh' '^ *# *include "' lib kernels cmd |
 awk -v rules="$rules" '
