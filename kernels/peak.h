@@ -53,10 +53,12 @@ void clb_peaks_for(struct clb_peaks *p, enum clb_isa isa);
 /* 64 * rounds dependent operations of one cycle each: how fast the clock is. */
 uint64_t clb_peak_clock(uint64_t rounds);
 
-/* One per level; each fills everything. Compiled without the level's instructions. */
+/* One per level; each fills everything. */
 void clb_peaks_fill_scalar(struct clb_peaks *p);
 void clb_peaks_fill_avx2(struct clb_peaks *p);
 void clb_peaks_fill_avxvnni(struct clb_peaks *p);
 void clb_peaks_fill_avx512(struct clb_peaks *p);
+void clb_peaks_fill_neon(struct clb_peaks *p);
+void clb_peaks_fill_i8mm(struct clb_peaks *p);
 
 #endif

@@ -320,6 +320,9 @@ struct colibri_profile {
     uint64_t bytes[COLIBRI_STAGES]; /* weights and KV cache the stage had to read */
     uint64_t macs[COLIBRI_STAGES];
     uint64_t passes, rows, experts_touched, expert_slots, routes_reused;
+    uint64_t f32_macs[COLIBRI_STAGES]; /* of macs: in f32; the others multiply int8 */
+    double alone[COLIBRI_STAGES];      /* of seconds: one thread computed the stage */
+    double waited[COLIBRI_STAGES]; /* of seconds: threads waited for each other, their mean */
 };
 /* Sums since the batch was opened or reset; only counted when the batch was opened with
  * enable_profiling. expert_rows: [n_layer][n_expert] slots, may be NULL. */

@@ -1,8 +1,9 @@
 /* bench.h - what colibri-bench measures, and who shows it.
  *
- * measure.c fills a struct bench_run per (threads, batch); show.c, export.c and picture.c print it
- * as tables, as JSON or CSV, and as an SVG. quality.c is the other half: perplexity and the
- * distance between two models. */
+ * measure.c fills a struct bench_run per (threads, batch), with what the machine could do at best
+ * (machine.h) and what bound it (bound.h); show.c, export.c and picture.c print it as tables, as
+ * JSON or CSV, and as an SVG. quality.c is the other half: perplexity and the distance between two
+ * models. */
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
 
@@ -10,6 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "cmd/colibri-bench/bound.h"
+#include "cmd/colibri-bench/machine.h"
 #include "lib/base/err.h"
 #include "lib/base/str.h"
 #include "lib/colibri.h"
@@ -20,6 +23,7 @@
 enum { BENCH_OTHER = COLIBRI_STAGES, BENCH_STAGES };
 
 struct bench_options {
+    uint32_t depth;           /* positions of each sequence that are filled before */
     uint32_t prefill, decode; /* tokens of each sequence */
     uint32_t repeats;
     uint32_t context; /* 0: as long as needed */
@@ -59,18 +63,24 @@ struct bench_routing {
 struct bench_phase {
     const char *name; /* "prefill", "decode" */
     uint32_t tokens;  /* of all sequences together; 0: not measured */
+    uint32_t from;    /* positions before the first of them */
     uint32_t steps;   /* passes in decode; 1 in prefill: the unit of the times in tables */
     struct bench_time wall;
     struct {
         const char *name;
-        struct bench_time time; /* of the whole phase */
-        uint64_t bytes, macs;
+        struct bench_time time;  /* of the whole phase */
+        struct bench_work work;  /* the same time, and what was done in it */
+        struct bench_bound bound;
     } stage[BENCH_STAGES];
+    struct bench_work all; /* the sum */
+    struct bench_verdict verdict;
     struct bench_routing routing;
 };
 
 struct bench_run {
     uint32_t threads, batch;
+    bool has_ceilings;               /* the processor's; other devices have none here */
+    struct bench_ceilings all, one;  /* of all threads, of one */
     struct bench_phase prefill, decode;
 };
 
@@ -79,6 +89,9 @@ struct bench_result {
     const char *path;               /* of the model */
     struct colibri_model_info info; /* texts borrowed from the model that was loaded last */
     const struct bench_options *options;
+    const struct bench_source *source; /* what was read for the ceilings */
+    double before[3], after[3];        /* load averages */
+    bool load_known;
     const struct bench_run *run; /* [n_run] */
     size_t n_run;
 };
@@ -95,6 +108,7 @@ struct bench_quality {
 
 struct bench_models {
     struct colibri_model *model, *other; /* owned; may be NULL */
+    const struct bench_source *source;   /* borrowed; may be NULL */
 };
 /* A file that is truncated while it is mapped ends the program with a line that says so. */
 void bench_watch(const struct bench_models *m);
@@ -103,14 +117,17 @@ void bench_unload(struct bench_models *m);
 bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,
                 uint32_t threads, const struct bench_options *o, struct clb_err *err);
 bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err); /* "-": stdin */
+/* Of each sequence. */
+uint64_t bench_positions(const struct bench_options *o);
 bool bench_random_ids(struct bench_tokens *out, size_t n, uint64_t seed, uint32_t n_vocab,
                       struct clb_err *err);
 
 /* -- measure.c -- */
 
+/* Samples of what the machine can do are taken in between. */
 bool bench_measure(struct bench_run *out, const struct colibri_model *model, uint32_t batch,
                    const struct bench_tokens *tokens, const struct bench_options *o,
-                   struct clb_err *err);
+                   const struct bench_source *source, struct clb_err *err);
 double bench_tokens_per_second(const struct bench_phase *p);
 
 /* -- show.c, export.c, picture.c -- */

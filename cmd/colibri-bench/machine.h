@@ -55,6 +55,9 @@ struct bench_source {
 /* path NULL, or a file that memory cannot hold: own memory. */
 bool bench_source_open(struct bench_source *s, const char *path, const struct bench_facts *f,
                        struct clb_err *err);
+/* For a SIGBUS handler: whether the address lies in the file's mapping, where, and its name. */
+bool bench_source_has(const struct bench_source *s, const void *address, uint64_t *offset,
+                      const char **path);
 void bench_source_close(struct bench_source *s); /* safe on a zeroed struct */
 
 enum bench_limit { BENCH_READ, BENCH_INT8, BENCH_F32, BENCH_LIMITS };

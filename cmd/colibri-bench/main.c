@@ -42,6 +42,7 @@ static bool check_form(const struct args *a, struct clb_err *err)
         { "--csv", a->csv, SPEED | MACHINE },
         { "--tokens", a->tokens != NULL, SPEED },
         { "--seed", a->seed != NULL, SPEED },
+        { "--depth", a->o.depth > 0, SPEED },
         { "--prefill", a->o.prefill != nothing_given.prefill, SPEED },
         { "--decode", a->o.decode != nothing_given.decode, SPEED },
         { "-b", a->batch.n > 0, SPEED },
@@ -104,18 +105,18 @@ static bool check_args(struct args *a, int argc, char **argv, int first, struct 
     if (!check_form(a, err) || !parse_seed(a, err))
         return false;
     set_defaults(a);
-    uint64_t need = (uint64_t)a->o.prefill + a->o.decode;
+    uint64_t need = bench_positions(&a->o);
     if (form_of(a) != SPEED)
         return true;
     if (a->svg && clb_same_file(a->svg, a->model))
         return clb_fail(err, CLB_USAGE, "--svg: '%s' is the model", a->svg);
     if (a->svg && a->tokens && clb_same_file(a->svg, is_stdin ? "/dev/stdin" : a->tokens))
         return clb_fail(err, CLB_USAGE, "--svg: '%s' is the file of tokens", a->svg);
-    if (!need)
+    if (!a->o.prefill && !a->o.decode)
         return clb_fail(err, CLB_USAGE, "nothing to measure: --prefill and --decode are 0");
     if (a->o.context && a->o.context < need)
         return clb_fail(err, CLB_USAGE,
-                        "--ctx %u is too short for %llu tokens (--prefill + --decode)",
+                        "--ctx %u is too short for %llu tokens (--depth + --prefill + --decode)",
                         a->o.context, (unsigned long long)need);
     return true;
 }
@@ -130,7 +131,8 @@ static bool get_tokens(struct bench_tokens *out, const struct args *a, uint32_t 
     if (!a->tokens) {
         for (uint32_t i = 0; i < a->batch.n; i++)
             most = a->batch.value[i] > most ? a->batch.value[i] : most;
-        return bench_random_ids(out, most * (a->o.prefill + a->o.decode), a->o.seed, n_vocab, err);
+        return bench_random_ids(out, most * (size_t)bench_positions(&a->o), a->o.seed, n_vocab,
+                                err);
     }
     ok = bench_read_file(&text, a->tokens, err);
     if (ok) {
@@ -146,25 +148,31 @@ static bool get_tokens(struct bench_tokens *out, const struct args *a, uint32_t 
 }
 
 /* A model per thread count, a run per batch size. */
-static bool measure_all(struct bench_run *run, struct bench_models *m,
+static bool measure_all(struct bench_run *run, struct bench_models *m, struct bench_source *source,
                         struct colibri_model_info *info, const struct args *a, struct clb_err *err)
 {
     struct bench_tokens tokens = { 0 };
+    struct bench_facts facts;
     bool ok = true;
 
     for (uint32_t t = 0; ok && t < a->threads.n; t++) {
         bench_unload(m);
         ok = bench_load(&m->model, info, a->model, a->threads.value[t], &a->o, err);
         bench_watch(m);
-        uint64_t need = (uint64_t)a->o.prefill + a->o.decode;
+        uint64_t need = bench_positions(&a->o);
         if (ok && need > info->max_positions)
             ok = clb_fail(err, CLB_USAGE,
-                          "%llu tokens (--prefill + --decode): the model has at most %u positions",
+                          "%llu tokens (--depth + --prefill + --decode): the model has at most %u "
+                          "positions",
                           (unsigned long long)need, info->max_positions);
+        if (ok && !source->at) {
+            bench_facts_read(&facts);
+            ok = bench_source_open(source, a->model, &facts, err);
+        }
         if (ok && !tokens.id)
             ok = get_tokens(&tokens, a, info->vocab_size, err);
         for (uint32_t b = 0; ok && b < a->batch.n; b++)
-            ok = bench_measure(run++, m->model, a->batch.value[b], &tokens, &a->o, err);
+            ok = bench_measure(run++, m->model, a->batch.value[b], &tokens, &a->o, source, err);
     }
     clb_free(tokens.id);
     return ok;
@@ -183,8 +191,9 @@ static bool write_svg(struct clb_outfile *out, const struct bench_result *r, str
 
 static bool speed(const struct args *a, struct clb_err *err)
 {
-    struct bench_result r = { .path = a->model, .options = &a->o };
-    struct bench_models m = { 0 };
+    struct bench_source source = { 0 };
+    struct bench_result r = { .path = a->model, .options = &a->o, .source = &source };
+    struct bench_models m = { .source = &source };
     struct clb_outfile svg = { .fd = -1 };
     struct bench_run *run = NULL;
     struct clb_text t = { 0 };
@@ -195,8 +204,10 @@ static bool speed(const struct args *a, struct clb_err *err)
         goto done;
     r.n_run = (size_t)a->threads.n * a->batch.n;
     r.run = run = clb_new(r.n_run, sizeof *run, err);
-    if (!run || !measure_all(run, &m, &r.info, a, err))
+    r.load_known = bench_load_average(r.before);
+    if (!run || !measure_all(run, &m, &source, &r.info, a, err))
         goto done;
+    bench_load_average(r.after);
     if (a->svg && !write_svg(&svg, &r, err))
         goto done;
     if (a->json)
@@ -210,6 +221,7 @@ done:
     clb_outfile_discard(&svg);
     clb_free(run);
     bench_unload(&m);
+    bench_source_close(&source);
     return ok;
 }
 
@@ -267,6 +279,8 @@ static int start(struct args *a, int argc, char **argv, int *first)
           &a->o.prefill, 0, 1e6, false },
         { CLB_OPT_UINT, 0, "decode", "N", "tokens decoded one by one (128; 0: none)",
           &a->o.decode, 0, 1e6, false },
+        { CLB_OPT_UINT, 0, "depth", "N", "positions filled before, without being timed (0)",
+          &a->o.depth, 0, 1e8, false },
         { CLB_OPT_UINTS, 'b', "batch", "LIST", "sequences at a time, like 1,4 (1)",
           &a->batch, 1, 1024, false },
         { CLB_OPT_UINTS, 't', "threads", "LIST", "threads, like 1,2 (one per core)",
@@ -276,6 +290,8 @@ static int start(struct args *a, int argc, char **argv, int *first)
         { CLB_OPT_FILE, 0, "tokens", "FILE", "token ids to feed (default: random)",
           &a->tokens, 0, 0, false },
         { CLB_OPT_STRING, 0, "seed", "N", "of the random token ids (0)", &a->seed, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "machine", NULL, "what the machine can do at best; needs no MODEL",
+          &a->machine, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Quality", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_FILE, 0, "perplexity", "FILE", "of its lines, each a document",
           &a->perplexity, 0, 0, false },
@@ -284,9 +300,6 @@ static int start(struct args *a, int argc, char **argv, int *first)
         { CLB_OPT_UINT, 0, "max-tokens", "N", "cut documents to N tokens (512)",
           &a->o.max_tokens, 2, 1e6, false },
         { CLB_OPT_FLAG, 0, "ids", NULL, "documents are token ids", &a->o.ids, 0, 0, false },
-        { CLB_OPT_GROUP, 0, "Machine", NULL, NULL, NULL, 0, 0, false },
-        { CLB_OPT_FLAG, 0, "machine", NULL, "measure what it can do at best; needs no MODEL",
-          &a->machine, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Model", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_UINT, 0, "ctx", "N", "context in tokens (default: what is needed)",
           &a->o.context, 1, 1e8, false },
@@ -315,7 +328,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
     /* clang-format on */
     const struct clb_program self = {
         .name = BENCH_NAME,
-        .synopsis = "[options] MODEL",
+        .synopsis = "[options] [MODEL]",
         .summary = "Measures where the time of a model goes, and how well it predicts text.",
         .opts = opts,
         .example = "Example: " BENCH_NAME " --batch 1,4 --threads 1,2 model.bin",

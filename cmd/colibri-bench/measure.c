@@ -20,6 +20,9 @@ struct meter {
     struct colibri_session **session; /* [n] */
     uint32_t n;
     double *seconds;       /* [BENCH_STAGES + 1][repeats], the whole phase last */
+    struct parts {
+        double seconds, alone, waited; /* sums over repeats */
+    } parts[2][COLIBRI_STAGES];
     uint64_t *expert_rows; /* [n_layer][n_expert] */
 };
 
@@ -44,7 +47,7 @@ static bool meter_open(struct meter *m, const struct colibri_model *model, struc
     struct colibri_batch_options bo = {
         .size = sizeof bo,
         .max_sessions = m->n,
-        .context = o->context ? o->context : o->prefill + o->decode,
+        .context = o->context ? o->context : (uint32_t)bench_positions(o),
         .kv_dtype = o->kv_dtype,
         .experts_per_token = o->experts_per_token,
         .enable_profiling = true,
@@ -68,7 +71,7 @@ static bool meter_open(struct meter *m, const struct colibri_model *model, struc
 /* Feeds every sequence its tokens [from, from + n) and runs passes until they are computed. */
 static bool advance(struct meter *m, size_t from, size_t n, struct clb_err *err)
 {
-    size_t stride = (size_t)m->o->prefill + m->o->decode;
+    size_t stride = (size_t)bench_positions(m->o);
 
     for (uint32_t s = 0; s < m->n; s++)
         for (size_t i = 0; i < n; i++) {
@@ -120,6 +123,30 @@ static void count_routing(struct meter *m, struct bench_routing *r, const struct
         r->imbalance /= layers;
 }
 
+/* What the stages did, the same in every repeat, and how, as sums over all repeats. */
+static void count_stages(struct meter *m, struct bench_phase *out, enum phase phase,
+                         uint32_t repeat, const struct colibri_profile *p)
+{
+    for (uint32_t i = 0; i < COLIBRI_STAGES; i++) {
+        struct parts *sum = &m->parts[phase][i];
+
+        if (repeat == 0) /* forget the warm-up */
+            *sum = (struct parts){ 0 };
+        sum->seconds += p->seconds[i];
+        sum->alone += m->info.threads > 1 ? p->alone[i] : 0;
+        sum->waited += p->waited[i];
+        seconds_of(m, phase, i)[repeat] = p->seconds[i];
+        out->stage[i].name = p->name[i];
+        out->stage[i].work = (struct bench_work){
+            .bytes = p->bytes[i],
+            .macs = p->macs[i],
+            .f32_macs = p->f32_macs[i],
+            .alone = sum->seconds > 0 ? sum->alone / sum->seconds : 0,
+            .waited = sum->seconds > 0 ? sum->waited / sum->seconds : 0,
+        };
+    }
+}
+
 /* Runs one phase once; its times become number `repeat`. */
 static bool run_phase(struct meter *m, struct bench_phase *out, enum phase phase, uint32_t repeat,
                       struct clb_err *err)
@@ -127,29 +154,26 @@ static bool run_phase(struct meter *m, struct bench_phase *out, enum phase phase
     const struct bench_options *o = m->o;
     uint32_t steps = phase == PREFILL ? 1 : o->decode;
     struct colibri_profile p = { .size = sizeof p };
+    size_t at = o->depth + (phase == PREFILL ? 0 : o->prefill);
     double in_stages = 0, start;
 
     colibri_batch_profile_reset(m->batch);
     start = clb_now();
     for (uint32_t i = 0; i < steps; i++)
-        if (!advance(m, phase == PREFILL ? 0 : o->prefill + i, phase == PREFILL ? o->prefill : 1,
-                     err))
+        if (!advance(m, at + i, phase == PREFILL ? o->prefill : 1, err))
             return false;
     double wall = clb_now() - start;
 
     if (colibri_batch_profile(m->batch, &p, m->expert_rows))
         return clb_engine_fail(err);
-    for (uint32_t i = 0; i < COLIBRI_STAGES; i++) {
-        seconds_of(m, phase, i)[repeat] = p.seconds[i];
+    count_stages(m, out, phase, repeat, &p);
+    for (uint32_t i = 0; i < COLIBRI_STAGES; i++)
         in_stages += p.seconds[i];
-        out->stage[i].name = p.name[i];
-        out->stage[i].bytes = p.bytes[i];
-        out->stage[i].macs = p.macs[i];
-    }
     out->stage[BENCH_OTHER].name = "Other";
     seconds_of(m, phase, BENCH_OTHER)[repeat] = wall > in_stages ? wall - in_stages : 0;
     seconds_of(m, phase, BENCH_STAGES)[repeat] = wall;
     out->name = phase == PREFILL ? "prefill" : "decode";
+    out->from = (uint32_t)at;
     out->steps = steps;
     out->tokens = m->n * (phase == PREFILL ? o->prefill : o->decode);
     count_routing(m, &out->routing, &p);
@@ -159,7 +183,7 @@ static bool run_phase(struct meter *m, struct bench_phase *out, enum phase phase
 static bool run_once(struct meter *m, struct bench_run *out, uint32_t repeat, struct clb_err *err)
 {
     for (uint32_t s = 0; s < m->n; s++)
-        if (colibri_session_rewind(m->session[s], 0))
+        if (colibri_session_rewind(m->session[s], m->o->depth))
             return clb_engine_fail(err);
     if (m->o->prefill && !run_phase(m, &out->prefill, PREFILL, repeat, err))
         return false;
@@ -184,18 +208,68 @@ static struct bench_time summarise(double *sample, uint32_t n)
     return t;
 }
 
-static void summarise_phase(struct meter *m, struct bench_phase *p, enum phase phase)
+static void summarise_phase(struct meter *m, struct bench_run *run, struct bench_phase *p,
+                            enum phase phase)
 {
-    for (uint32_t i = 0; i < BENCH_STAGES; i++)
+    struct bench_work work[COLIBRI_STAGES];
+
+    for (uint32_t i = 0; i < BENCH_STAGES; i++) {
+        struct bench_work *w = &p->stage[i].work;
+
         p->stage[i].time = summarise(seconds_of(m, phase, i), m->o->repeats);
+        w->seconds = p->stage[i].time.median;
+        p->stage[i].bound = bench_bound_of(w, &run->all, &run->one);
+        p->all.bytes += w->bytes;
+        p->all.macs += w->macs;
+        p->all.f32_macs += w->f32_macs;
+        if (i < COLIBRI_STAGES)
+            work[i] = *w;
+    }
     p->wall = summarise(seconds_of(m, phase, BENCH_STAGES), m->o->repeats);
+    p->all.seconds = p->wall.median;
+    p->verdict = bench_verdict_of(work, COLIBRI_STAGES, p->stage[BENCH_OTHER].work.seconds,
+                                  p->wall.median, &run->all, &run->one);
+}
+
+/* Samplers for all threads and, when the warm-up had a use for it, for one. */
+static bool samplers_open(struct bench_sampler *s[2], struct meter *m,
+                          const struct bench_source *source, struct clb_err *err)
+{
+    uint32_t threads = m->info.threads, samples = m->o->repeats + 1;
+    enum clb_isa isa;
+    double alone = 0;
+
+    if (strcmp(m->info.backend, "cpu") || !clb_isa_parse(m->info.cpu_level, &isa))
+        return true;
+    for (int phase = PREFILL; phase <= DECODE; phase++)
+        for (int i = 0; i < COLIBRI_STAGES; i++)
+            alone += m->parts[phase][i].alone;
+    return bench_sampler_open(&s[0], isa, threads, samples, source, err) &&
+           (alone == 0 || bench_sampler_open(&s[1], isa, 1, samples, source, err));
+}
+
+static void take_samples(struct bench_sampler *const s[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (s[i])
+            bench_sampler_take(s[i]);
+}
+
+static void sum_samples(struct bench_run *out, struct bench_sampler *const s[2])
+{
+    out->has_ceilings = s[0] != NULL;
+    if (!s[0])
+        return;
+    bench_sampler_sum(s[0], &out->all);
+    bench_sampler_sum(s[1] ? s[1] : s[0], &out->one);
 }
 
 bool bench_measure(struct bench_run *out, const struct colibri_model *model, uint32_t batch,
                    const struct bench_tokens *tokens, const struct bench_options *o,
-                   struct clb_err *err)
+                   const struct bench_source *source, struct clb_err *err)
 {
     struct meter m = { .o = o, .tokens = tokens, .n = batch };
+    struct bench_sampler *sampler[2] = { NULL };
     bool ok = false;
 
     memset(out, 0, sizeof *out);
@@ -204,15 +278,22 @@ bool bench_measure(struct bench_run *out, const struct colibri_model *model, uin
     out->batch = batch;
     out->threads = m.info.threads;
     /* The first run is for page cache and clocks; its numbers are overwritten. */
-    if (!run_once(&m, out, 0, err))
+    if (!advance(&m, 0, o->depth, err) || !run_once(&m, out, 0, err) ||
+        !samplers_open(sampler, &m, source, err))
         goto done;
-    for (uint32_t i = 0; i < o->repeats; i++)
+    for (uint32_t i = 0; i < o->repeats; i++) {
+        take_samples(sampler);
         if (!run_once(&m, out, i, err))
             goto done;
-    summarise_phase(&m, &out->prefill, PREFILL);
-    summarise_phase(&m, &out->decode, DECODE);
+    }
+    take_samples(sampler);
+    sum_samples(out, sampler);
+    summarise_phase(&m, out, &out->prefill, PREFILL);
+    summarise_phase(&m, out, &out->decode, DECODE);
     ok = true;
 done:
+    bench_sampler_close(sampler[0]);
+    bench_sampler_close(sampler[1]);
     meter_done(&m);
     return ok;
 }

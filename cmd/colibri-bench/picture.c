@@ -4,9 +4,10 @@
 
 #include <string.h>
 
-enum { WIDTH = 920, LEFT = 24, BAR_WIDTH = WIDTH - 2 * LEFT, BAR_HEIGHT = 34, LEGEND_LINE = 20 };
-enum { LEGEND_COLUMNS = 4, LEGEND_ROWS = (BENCH_STAGES + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS };
-enum { PHASE_HEIGHT = 30 + BAR_HEIGHT + 14 + LEGEND_ROWS * LEGEND_LINE + 18 };
+enum { WIDTH = 960, LEFT = 24, BAR_WIDTH = WIDTH - 2 * LEFT, BAR_HEIGHT = 34, LEGEND_LINE = 20 };
+enum { LEGEND_COLUMNS = 3, LEGEND_ROWS = (BENCH_STAGES + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS };
+enum { VERDICT = 20 }; /* the line under the heading */
+enum { PHASE_HEIGHT = 30 + VERDICT + BAR_HEIGHT + 14 + LEGEND_ROWS * LEGEND_LINE + 18 };
 
 /* Attention is blue, the MoE stages are warm, the rest is grey; then the same for dark pages. */
 static const char style[] =
@@ -58,7 +59,14 @@ static void bars(struct clb_text *t, const struct bench_phase *p, double y)
     }
 }
 
-static void legend(struct clb_text *t, const struct bench_phase *p, double y)
+/* " (91 % of memory)" */
+static void put_bound(struct clb_text *t, const struct bench_bound *b)
+{
+    if (b->limit < BENCH_LIMITS)
+        clb_text_printf(t, " (%.0f %% of %s)", b->of_ceiling * 100, bench_limit_name(b->limit));
+}
+
+static void legend(struct clb_text *t, const struct bench_phase *p, bool ceilings, double y)
 {
     for (uint32_t i = 0; i < BENCH_STAGES; i++) {
         double at = LEFT + i % LEGEND_COLUMNS * (double)BAR_WIDTH / LEGEND_COLUMNS;
@@ -68,14 +76,17 @@ static void legend(struct clb_text *t, const struct bench_phase *p, double y)
             t, "<rect class=\"s%u\" x=\"%.0f\" y=\"%.0f\" width=\"11\" height=\"11\" rx=\"2\"/>", i,
             at, line - 10);
         double ms = p->stage[i].time.median / p->steps * 1e3;
-        clb_text_printf(t, "<text class=\"key\" x=\"%.0f\" y=\"%.0f\">%s %.1f %%, %.*f ms</text>\n",
-                        at + 16, line, p->stage[i].name, share_of(p, i) * 100,
+        clb_text_printf(t, "<text class=\"key\" x=\"%.0f\" y=\"%.0f\">%s %.1f %%, %.*f ms", at + 16,
+                        line, p->stage[i].name, share_of(p, i) * 100,
                         ms < 10 ? 2 : ms < 100 ? 1 : 0, ms);
+        if (ceilings)
+            put_bound(t, &p->stage[i].bound);
+        clb_text_puts(t, "</text>\n");
     }
 }
 
 static double phase(struct clb_text *t, const struct bench_run *run, const struct bench_phase *p,
-                    double y)
+                    bool cached, double y)
 {
     if (!p->tokens)
         return y;
@@ -86,8 +97,13 @@ static double phase(struct clb_text *t, const struct bench_run *run, const struc
     clb_text_printf(t, ", %u thread%s, %.1f tokens/s%s</text>\n", run->threads,
                     run->threads > 1 ? "s" : "", bench_tokens_per_second(p),
                     p->steps > 1 ? " (times per step)" : "");
-    bars(t, p, y + 30);
-    legend(t, p, y + 30 + BAR_HEIGHT + 22);
+    if (run->has_ceilings) {
+        clb_text_printf(t, "<text class=\"key\" x=\"%d\" y=\"%.0f\">", LEFT, y + 38);
+        bench_verdict_text(t, &p->verdict, &run->all, &run->one, cached);
+        clb_text_puts(t, "</text>\n");
+    }
+    bars(t, p, y + 30 + VERDICT);
+    legend(t, p, run->has_ceilings, y + 30 + VERDICT + BAR_HEIGHT + 22);
     return y + PHASE_HEIGHT;
 }
 
@@ -112,8 +128,8 @@ void bench_svg(struct clb_text *t, const struct bench_result *r)
     escaped(t, r->info.device);
     clb_text_puts(t, "</text>\n");
     for (size_t i = 0; i < r->n_run; i++) {
-        y = phase(t, &r->run[i], &r->run[i].prefill, y);
-        y = phase(t, &r->run[i], &r->run[i].decode, y);
+        y = phase(t, &r->run[i], &r->run[i].prefill, r->source->cached, y);
+        y = phase(t, &r->run[i], &r->run[i].decode, r->source->cached, y);
     }
     clb_text_puts(t, "</svg>\n");
 }

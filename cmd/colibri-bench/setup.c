@@ -17,7 +17,8 @@ static bool in_models(const void *arg, const void *address, uint64_t *offset, co
     const struct bench_models *m = arg;
 
     return colibri_address_in_model(m->model, address, offset, path) ||
-           colibri_address_in_model(m->other, address, offset, path);
+           colibri_address_in_model(m->other, address, offset, path) ||
+           (m->source && bench_source_has(m->source, address, offset, path));
 }
 
 void bench_watch(const struct bench_models *m)
@@ -30,7 +31,7 @@ void bench_unload(struct bench_models *m)
     clb_sigbus_install(BENCH_NAME, NULL, NULL);
     colibri_unload_model(m->model);
     colibri_unload_model(m->other);
-    *m = (struct bench_models){ 0 };
+    m->model = m->other = NULL;
 }
 
 bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,
@@ -80,6 +81,11 @@ bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err
     if (out->n > MOST_FILE) /* /dev/zero, say */
         return clb_fail(err, CLB_BAD_INPUT, "%s: is longer than 1 GiB", name);
     return out->failed ? clb_fail_nomem(err, out->n) : true;
+}
+
+uint64_t bench_positions(const struct bench_options *o)
+{
+    return (uint64_t)o->depth + o->prefill + o->decode;
 }
 
 /* splitmix64: every seed gives a good sequence. */

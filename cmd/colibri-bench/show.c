@@ -9,7 +9,7 @@
 #include "lib/cli/report.h"
 #include "lib/cli/table.h"
 
-enum { BAR = 16 }; /* columns of a whole bar */
+enum { BAR = 16, WIDE = 104 }; /* columns of a whole bar, and of a terminal that has room */
 
 /* A share as a bar: eighths of a column where the terminal can show them. */
 static void bar(char out[BAR * 4 + 1], double share)
@@ -51,11 +51,21 @@ static void cell_rate(struct clb_table *t, double per_second)
 struct sheet {
     struct clb_table *t;
     const struct bench_phase *p;
-    bool bars, spread;
+    bool bars, ceilings, spread;
 };
 
+/* How near a stage comes to what binds it; 1T: one thread did it, and is compared with one. */
+static void cell_bound(struct clb_table *t, const struct bench_work *w, const struct bench_bound *b)
+{
+    if (b->limit == BENCH_LIMITS)
+        clb_table_cell(t, "-");
+    else
+        clb_table_cell(t, "%.*f %% %s%s", b->of_ceiling < 0.01, b->of_ceiling * 100,
+                       bench_limit_name(b->limit), w->alone >= 0.5 ? " 1T" : "");
+}
+
 static void stage_row(const struct sheet *s, const char *name, const struct bench_time *time,
-                      uint64_t bytes, uint64_t macs)
+                      const struct bench_work *w, const struct bench_bound *bound)
 {
     const struct bench_phase *p = s->p;
     double share = p->wall.median > 0 ? time->median / p->wall.median : 0;
@@ -70,33 +80,50 @@ static void stage_row(const struct sheet *s, const char *name, const struct benc
         bar(blocks, time == &p->wall ? 0 : share < 1 ? share : 1);
         clb_table_cell(s->t, "%s", blocks);
     }
-    clb_table_cell(s->t, "%s", bytes ? clb_human_bytes(human, bytes / p->steps) : "-");
-    cell_rate(s->t, time->median > 0 ? (double)bytes / time->median : 0);
-    cell_rate(s->t, time->median > 0 ? (double)macs / time->median : 0);
+    clb_table_cell(s->t, "%s", w->bytes ? clb_human_bytes(human, w->bytes / p->steps) : "-");
+    cell_rate(s->t, time->median > 0 ? (double)w->bytes / time->median : 0);
+    cell_rate(s->t, time->median > 0 ? (double)w->macs / time->median : 0);
+    if (s->ceilings && bound)
+        cell_bound(s->t, w, bound);
+    else if (s->ceilings)
+        clb_table_cell(s->t, "%.0f %%", p->verdict.of_ceiling * 100);
     if (s->spread)
         clb_table_cell(s->t, time->spread > 1 ? "noisy" : "± %.1f %%", time->spread * 100);
 }
 
-static bool stage_table(const struct bench_phase *p, uint32_t repeats, FILE *f)
+static bool stage_table(const struct bench_phase *p, bool ceilings, uint32_t repeats, FILE *f)
 {
-    struct sheet s = { .p = p, .bars = isatty(fileno(f)) && clb_term_width(f) >= 80,
+    struct sheet s = { .p = p,
+                       .bars = isatty(fileno(f)) && clb_term_width(f) >= WIDE,
+                       .ceilings = ceilings,
                        .spread = repeats > 1 };
-    uint64_t bytes = 0, macs = 0;
-    char columns[80];
+    char columns[96];
 
-    snprintf(columns, sizeof columns, "stage|>ms|>share%s|>bytes|>GB/s|>GMAC/s%s",
-             s.bars ? "|" : "", s.spread ? "|>spread" : "");
+    snprintf(columns, sizeof columns, "stage|>ms|>share%s|>bytes|>GB/s|>GMAC/s%s%s",
+             s.bars ? "|" : "", ceilings ? "|>of ceiling" : "", s.spread ? "|>spread" : "");
     s.t = clb_table_new(columns);
-    for (uint32_t i = 0; i < BENCH_STAGES; i++) {
-        bytes += p->stage[i].bytes;
-        macs += p->stage[i].macs;
+    for (uint32_t i = 0; i < BENCH_STAGES; i++)
         /* A stage that a model does not have is left out, but never one of the four. */
-        if (strcmp(p->stage[i].name, "DenseMLP") || p->stage[i].macs)
-            stage_row(&s, p->stage[i].name, &p->stage[i].time, p->stage[i].bytes, p->stage[i].macs);
-    }
+        if (strcmp(p->stage[i].name, "DenseMLP") || p->stage[i].work.macs)
+            stage_row(&s, p->stage[i].name, &p->stage[i].time, &p->stage[i].work,
+                      &p->stage[i].bound);
     clb_table_rule(s.t);
-    stage_row(&s, "total", &p->wall, bytes, macs);
+    stage_row(&s, "total", &p->wall, &p->all, NULL);
     return clb_table_print(s.t, f);
+}
+
+static bool show_verdict(const struct bench_phase *p, const struct bench_run *run, bool cached,
+                         FILE *f)
+{
+    struct clb_text t = { 0 };
+    bool ok;
+
+    bench_verdict_text(&t, &p->verdict, &run->all, &run->one, cached);
+    ok = !t.failed;
+    if (ok)
+        fprintf(f, "%s: %s\n", p->name, t.p);
+    clb_text_free(&t);
+    return ok;
 }
 
 static void show_routing(const struct bench_routing *r, const struct bench_result *res, FILE *f)
@@ -126,13 +153,17 @@ static bool show_phase(const struct bench_phase *p, const struct bench_run *run,
     fprintf(f, "\n%c%s: %u tokens", p->name[0] - 'a' + 'A', p->name + 1, p->tokens / run->batch);
     if (run->batch > 1)
         fprintf(f, " x %u sequences", run->batch);
+    if (p->from)
+        fprintf(f, " behind %u", p->from);
     fprintf(f, ", %s tokens/s", human_rate(rate, bench_tokens_per_second(p)));
     if (r->options->repeats > 1)
         fprintf(f, " (± %.1f %% over %u runs)", p->wall.spread * 100, r->options->repeats);
     fprintf(f, "%s\n\n", p->steps > 1 ? "; times are per step" : "");
-    if (!stage_table(p, r->options->repeats, f))
+    if (!stage_table(p, run->has_ceilings, r->options->repeats, f))
         return false;
     fputc('\n', f);
+    if (run->has_ceilings && !show_verdict(p, run, r->source->cached, f))
+        return false;
     show_routing(&p->routing, r, f);
     return true;
 }
@@ -160,6 +191,30 @@ static void show_model(const struct bench_result *r, FILE *f)
             clb_human_bytes(a, i->file_bytes), i->expert_dtype, i->dense_dtype,
             clb_human_bytes(b, i->bytes_per_token));
     fprintf(f, "Machine  %s\n", i->device);
+    if (r->load_known)
+        fprintf(f, "Load     %.2f %.2f %.2f before, %.2f %.2f %.2f after (/proc/loadavg)\n",
+                r->before[0], r->before[1], r->before[2], r->after[0], r->after[1], r->after[2]);
+}
+
+static void show_rate(const struct bench_rate *r, const char *unit, FILE *f)
+{
+    double g = r->median / 1e9;
+
+    fprintf(f, "%.*f %s (± %.0f %%)", g < 9.995 ? 2 : g < 999.5, g, unit,
+            r->median > 0 ? (r->most - r->least) / 2 / r->median * 100 : 0);
+}
+
+/* What this machine could do while the model was measured. */
+static void show_ceilings(const struct bench_result *r, const struct bench_ceilings *c, FILE *f)
+{
+    fputs("Ceilings ", f);
+    show_rate(&c->rate[BENCH_READ], r->source->cached ? "GB/s read from cache" : "GB/s read", f);
+    fputs(", int8 ", f);
+    show_rate(&c->rate[BENCH_INT8], "GMAC/s", f);
+    fputs(", f32 ", f);
+    show_rate(&c->rate[BENCH_F32], "GMAC/s", f);
+    fprintf(f, "\n         with %u thread%s at %.2f GHz; medians of %u samples between the runs\n",
+            c->threads, c->threads == 1 ? "" : "s", c->clock.median / 1e9, c->samples);
 }
 
 /* One line per run; the last thing on the screen. */
@@ -198,6 +253,8 @@ bool bench_show(const struct bench_result *r, FILE *f)
 
         if (r->n_run > 1)
             fprintf(f, "\n== threads %u, sequences %u\n", run->threads, run->batch);
+        if (run->has_ceilings)
+            show_ceilings(r, &run->all, f);
         if (!show_phase(&run->prefill, run, r, f) || !show_phase(&run->decode, run, r, f))
             return false;
     }

@@ -103,6 +103,11 @@ static unsigned cpu_threads(const struct clb_backend *be)
     return clb_pool_threads(be->pool);
 }
 
+static void cpu_watch(struct clb_backend *be, struct clb_pool_use *use)
+{
+    clb_pool_watch(be->pool, use);
+}
+
 const struct clb_backend_ops clb_backend_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -110,6 +115,7 @@ const struct clb_backend_ops clb_backend_cpu = {
     .describe = cpu_describe,
     .level = cpu_level,
     .threads = cpu_threads,
+    .watch = cpu_watch,
     .acts_bytes = clb_cpu_acts_bytes,
     .acts_new = clb_cpu_acts_new,
     .acts_free = clb_cpu_acts_free,

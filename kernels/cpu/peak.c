@@ -14,6 +14,13 @@ void clb_peaks_for(struct clb_peaks *p, enum clb_isa isa)
     case CLB_ISA_AVX512:
         clb_peaks_fill_avx512(p);
         break;
+#elif defined(__aarch64__)
+    case CLB_ISA_NEON:
+        clb_peaks_fill_neon(p);
+        break;
+    case CLB_ISA_I8MM:
+        clb_peaks_fill_i8mm(p);
+        break;
 #endif
     default:
         clb_peaks_fill_scalar(p);

@@ -54,6 +54,9 @@ int colibri_batch_profile(const struct colibri_batch *batch, struct colibri_prof
     memcpy(full.seconds, p->seconds, sizeof full.seconds);
     memcpy(full.bytes, p->bytes, sizeof full.bytes);
     memcpy(full.macs, p->macs, sizeof full.macs);
+    memcpy(full.f32_macs, p->f32_macs, sizeof full.f32_macs);
+    memcpy(full.alone, p->alone, sizeof full.alone);
+    memcpy(full.waited, p->waited, sizeof full.waited);
     full.passes = p->passes;
     full.rows = p->rows;
     full.experts_touched = p->experts_touched;

@@ -13,6 +13,7 @@
 #include "lib/backend/kv.h"
 #include "lib/backend/weights.h"
 #include "lib/base/err.h"
+#include "lib/base/pool.h"
 #include "lib/base/slab.h"
 
 struct clb_backend;
@@ -70,6 +71,8 @@ struct clb_backend_ops {
     const char *(*describe)(const struct clb_backend *be);
     const char *(*level)(const struct clb_backend *be); /* "scalar", "avx2", ... */
     unsigned (*threads)(const struct clb_backend *be);
+    /* From now on adds what its threads do to *use; NULL: no longer. Between stages only. */
+    void (*watch)(struct clb_backend *be, struct clb_pool_use *use);
 
     /* Bytes of activations for this shape (exact), without allocating; and the real thing. */
     uint64_t (*acts_bytes)(const struct clb_backend *be, const struct clb_arch *a,

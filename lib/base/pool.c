@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/fpstate.h"
 #include "lib/base/mem.h"
 #include "lib/base/numa.h"
@@ -36,6 +37,8 @@ struct clb_pool {
     const struct clb_numa *numa; /* borrowed; NULL: workers are not placed */
     clb_pool_fn *fn; /* of this run; written before `run` changes */
     void *arg;
+    struct clb_pool_use *use;           /* borrowed; NULL: nobody measures */
+    _Alignas(64) atomic_ullong busy_ns; /* of all threads in this run, when somebody does */
     struct worker {
         pthread_t id;
         struct clb_pool *pool;
@@ -76,6 +79,42 @@ static void wake(struct gate *g)
         syscall(SYS_futex, &g->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* -- measuring ------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(void)
+{
+    return (uint64_t)(clb_now() * 1e9);
+}
+
+void clb_pool_watch(struct clb_pool *p, struct clb_pool_use *use)
+{
+    p->use = use;
+}
+
+/* This thread's share of a run. */
+static void run_part(struct clb_pool *p, unsigned thread)
+{
+    if (!p->use) {
+        p->fn(p->arg, thread, p->n_thread);
+        return;
+    }
+    uint64_t start = now_ns();
+    p->fn(p->arg, thread, p->n_thread);
+    atomic_fetch_add(&p->busy_ns, now_ns() - start);
+}
+
+static void add_use(struct clb_pool *p, uint64_t start)
+{
+    double busy = (double)atomic_exchange(&p->busy_ns, 0) * 1e-9;
+    double wall = (double)(now_ns() - start) * 1e-9, waited = wall - busy / p->n_thread;
+
+    p->use->shared++;
+    if (p->n_thread > 1 && waited > 0)
+        p->use->waited += waited;
+}
+
+/* -- the pool -------------------------------------------------------------------------------- */
+
 static void *work(void *arg)
 {
     struct worker *w = arg;
@@ -91,13 +130,11 @@ static void *work(void *arg)
         seen++; /* a run does not begin before the last one has ended, so none is missed */
         if (atomic_load(&p->stop))
             return NULL;
-        p->fn(p->arg, w->thread, p->n_thread);
+        run_part(p, w->thread);
         if (atomic_fetch_sub(&p->busy.word, 1) == 1)
             wake(&p->busy);
     }
 }
-
-/* -- the pool -------------------------------------------------------------------------------- */
 
 /* Signals for the process are handled by the threads of the program, except those that a fault of
  * the worker itself raises. */
@@ -195,17 +232,20 @@ unsigned clb_pool_threads(const struct clb_pool *p)
 void clb_pool_run(struct clb_pool *p, clb_pool_fn *fn, void *arg)
 {
     struct clb_fp caller = clb_fp_enter();
+    uint64_t start = p->use ? now_ns() : 0;
 
+    p->fn = fn;
+    p->arg = arg;
     if (p->n_thread > 1) {
-        p->fn = fn;
-        p->arg = arg;
         atomic_store(&p->busy.word, p->n_thread - 1);
         atomic_fetch_add(&p->run.word, 1);
         wake(&p->run);
     }
-    fn(arg, 0, p->n_thread);
+    run_part(p, 0);
     for (unsigned left; (left = atomic_load(&p->busy.word)) != 0;)
         wait_change(&p->busy, left, p->spins);
+    if (p->use)
+        add_use(p, start);
     clb_fp_leave(caller);
 }
 
@@ -216,6 +256,8 @@ void clb_pool_run_alone(struct clb_pool *p, clb_pool_fn *fn, void *arg)
     p->alone = true;
     fn(arg, 0, 1);
     p->alone = false;
+    if (p->use)
+        p->use->alone++;
     clb_fp_leave(caller);
 }
 
@@ -225,6 +267,7 @@ void clb_pool_barrier(struct clb_pool *p)
 
     if (p->alone)
         return;
+    uint64_t start = p->use ? now_ns() : 0;
     if (atomic_fetch_add(&p->arrived, 1) + 1 == p->n_thread) {
         atomic_store(&p->arrived, 0);
         atomic_fetch_add(&p->phase.word, 1);
@@ -233,4 +276,6 @@ void clb_pool_barrier(struct clb_pool *p)
     }
     while (atomic_load(&p->phase.word) == phase)
         wait_change(&p->phase, phase, p->spins);
+    if (p->use)
+        atomic_fetch_sub(&p->busy_ns, now_ns() - start);
 }

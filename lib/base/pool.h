@@ -34,6 +34,15 @@ void clb_pool_run_alone(struct clb_pool *pool, clb_pool_fn *fn, void *arg);
 /* Inside fn: waits until all threads of this run have arrived. */
 void clb_pool_barrier(struct clb_pool *pool);
 
+/* What runs did, for those who measure. */
+struct clb_pool_use {
+    uint64_t shared, alone; /* runs on all threads, on the caller */
+    double waited; /* seconds of shared runs in which a thread had nothing to do: not yet awake, at
+                      a barrier, or done before others; the mean over threads */
+};
+/* From now on adds to *use; NULL: no longer, and no clock is read. Not during a run. */
+void clb_pool_watch(struct clb_pool *pool, struct clb_pool_use *use);
+
 /* Items [0, n) taken dynamically: `while (clb_take(&next, n, &i))`. Reset to 0 before the run. */
 static inline bool clb_take(atomic_uint *next, uint32_t n, uint32_t *item)
 {

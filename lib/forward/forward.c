@@ -47,9 +47,13 @@ bool clb_forward(const struct clb_engine *e, struct clb_acts *x, const struct cl
     if (!p->n_row)
         return true;
     clb_alloc_guard_lock();
-    if (profile)
+    if (profile) {
+        e->op->watch(e->be, &r.use);
         r.mark = clb_now();
+    }
     bool ok = run(&r, logits, err);
+    if (profile)
+        e->op->watch(e->be, NULL);
     if (profile && ok)
         clb_profile_pass(profile, e->w, p);
     clb_alloc_guard_unlock();

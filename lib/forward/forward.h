@@ -29,6 +29,9 @@ struct clb_profile {
     uint64_t bytes[CLB_STAGES]; /* weights (and KV cache in Attention) that the stage had to read,
                                    each once per pass */
     uint64_t macs[CLB_STAGES];  /* multiply-accumulates of its matrices */
+    uint64_t f32_macs[CLB_STAGES]; /* of macs: those in f32; the others multiply int8 */
+    double alone[CLB_STAGES];  /* of seconds: the caller computed the stage alone */
+    double waited[CLB_STAGES]; /* of seconds: threads waited for each other, their mean */
     uint64_t passes, rows;
     uint64_t experts_touched; /* sum over passes and layers of active experts */
     uint64_t expert_slots;    /* sum of (row, rank) pairs */

@@ -22,9 +22,19 @@ bool clb_lap(struct clb_run *r, enum clb_stage stage, bool ok)
         double now = clb_now();
 
         r->profile->seconds[stage] += now - r->mark;
+        r->profile->waited[stage] += r->use.waited - r->before.waited;
+        if (r->use.shared == r->before.shared)
+            r->profile->alone[stage] += now - r->mark;
         r->mark = now;
+        r->before = r->use;
     }
     return ok;
+}
+
+static void count_macs(struct clb_profile *f, enum clb_stage stage, uint64_t n, bool is_float)
+{
+    f->macs[stage] += n;
+    f->f32_macs[stage] += is_float ? n : 0;
 }
 
 static void matrix(struct clb_profile *f, enum clb_stage stage, const struct clb_matrix *m,
@@ -34,7 +44,7 @@ static void matrix(struct clb_profile *f, enum clb_stage stage, const struct clb
         return;
     f->bytes[stage] += clb_tiles_bytes(m->dtype, m->rows, m->cols) +
                        clb_row_scale_bytes(m->dtype, m->rows) + (m->bias ? 4ull * m->rows : 0);
-    f->macs[stage] += rows * m->rows * m->cols;
+    count_macs(f, stage, rows * m->rows * m->cols, clb_dtype_is_float(m->dtype));
 }
 
 static void mlp(struct clb_profile *f, enum clb_stage stage,
@@ -60,7 +70,7 @@ static void attention(struct clb_profile *f, const struct clb_arch *a, const str
     for (uint32_t r = 0; r < p->n_row; r++) {
         uint32_t s = p->sequence[r];
 
-        f->macs[CLB_STAGE_MIX] += n_key(window, p->position[r]) * per_key;
+        count_macs(f, CLB_STAGE_MIX, n_key(window, p->position[r]) * per_key, true);
         if (r == 0 || p->sequence[r - 1] != s)
             first = r;
         if (r + 1 == p->n_row || p->sequence[r + 1] != s) {
@@ -110,7 +120,8 @@ void clb_profile_routes(struct clb_profile *f, const struct clb_weights *w,
             f->expert_rows[(size_t)l->index * w->arch->n_expert + e] +=
                 routes->first[e + 1] - routes->first[e];
     }
-    f->macs[CLB_STAGE_EXPERTS] += slots * per_slot;
+    count_macs(f, CLB_STAGE_EXPERTS, slots * per_slot,
+               clb_dtype_is_float(l->experts->part[0].dtype));
     f->experts_touched += routes->n_active;
     f->expert_slots += slots;
     f->routes_reused += routes->reused;

@@ -10,6 +10,8 @@ struct clb_run {
     const struct clb_pass *p;
     struct clb_profile *profile; /* NULL: no clock is read */
     double mark;                 /* when the last stage ended */
+    struct clb_pool_use use;     /* of this pass, when there is a profile */
+    struct clb_pool_use before;  /* what it was when the last stage ended */
 };
 
 /* moe.c: Gate, Scatter, ExpertCompute, Gather of one layer. */

@@ -44,14 +44,14 @@ setup() {
 
 @test "bench: --batch and --threads are measured one by one" {
     colibri-bench "${quick[@]}" --batch 1,3 --threads 1,2 --csv "$demo" >out.csv
-    [[ $(head -n 1 out.csv) == threads,sequences,phase,stage,tokens,seconds,spread,bytes,macs,gb_per_s,gmac_per_s ]]
+    [[ $(head -n 1 out.csv) == threads,sequences,phase,stage,tokens,seconds,spread,bytes,macs,gb_per_s,gmac_per_s,f32_macs,alone,waited,ceiling,of_ceiling ]]
     [[ $(cut -d, -f 1,2 out.csv | tail -n +2 | uniq | tr '\n' ' ') == "1,1 1,3 2,1 2,3 " ]]
     grep -q '^2,3,decode,total,9,' out.csv
 }
 
 @test "bench: --csv has as many fields in every line" {
     colibri-bench "${quick[@]}" --csv "$demo" | awk -F, '{ print NF }' | sort -u >fields
-    [[ $(cat fields) == 11 ]]
+    [[ $(cat fields) == 16 ]]
 }
 
 @test "bench: --svg draws, is well-formed, and refuses to replace without -f" {
@@ -142,6 +142,53 @@ setup() {
     has "$message" "nowhere.bin" ".c:" # twice: where in the source
 }
 
+@test "bench: every stage is compared with the ceiling that binds it" {
+    colibri-bench "${quick[@]}" -t 2 --json "$demo" >out.json
+    # the least time for what a stage did, of the time it took: from the numbers shown (a part alone has other ceilings)
+    cat >bound.jq <<'EOF'
+.runs[] | .ceilings as $c | .prefill, .decode | .stages[] | select(.alone == 0 and .seconds > 0 and .bytes + .macs > 0) |
+    (.bytes / 1e9 / $c.read_gb_per_s.median) as $read |
+    ((.macs - .f32_macs) / 1e9 / $c.int8_gmac_per_s.median) as $int8 | (.f32_macs / 1e9 / $c.f32_gmac_per_s.median) as $f32 |
+    ([$read, $int8 + $f32] | max) / .seconds - .of_ceiling | fabs
+EOF
+    jq -f bound.jq out.json >differences
+    jq -es 'all(. < 1e-4)' differences
+    jq -e '.runs[0].ceilings | .threads == 2 and .samples == 2 and .read_gb_per_s.median > 0' out.json
+    jq -e '[.runs[0].prefill, .runs[0].decode | .stages[] | select(.bytes + .macs > 0) | .of_ceiling] | all(. > 0)' out.json
+    jq -e '[.runs[0].decode.stages[] | select(.name == "Scatter" or .name == "Other") | .ceiling] | all(. == null)' out.json
+    jq -e '[.runs[0].decode.stages[] | select(.name == "Gate" or .name == "Attention")] | all(.f32_macs == .macs and .macs > 0)' out.json
+    jq -e '.runs[0].prefill.stages | map(select(.name == "ExpertCompute"))[0].f32_macs == 0' out.json
+    jq -e '.runs[0].decode.bound | (.memory + .int8 + .f32 - .of_ceiling | fabs) < 1e-4 and
+        (.by | IN("memory", "int8", "f32", "waiting", "overhead")) and (.text | startswith("bound by "))' out.json
+    jq -e '.load.before | length == 3' out.json
+    # a float file multiplies in f32 only
+    colibri-bench "${quick[@]}" --json "$COLIBRI_TEST_DEMO_F32" |
+        jq -e '.runs[0].prefill | all(.stages[]; .f32_macs == .macs) and .bound.int8 == 0'
+    run -0 --separate-stderr colibri-bench "${quick[@]}" "$demo"
+    has "$output" "Ceilings" "GB/s read from cache" "of ceiling" "prefill: bound by " "decode: bound by " Load
+    colibri-bench "${quick[@]}" -f --svg s.svg "$demo" >/dev/null
+    has "$(cat s.svg)" "bound by " " % of "
+    rm s.svg
+}
+
+@test "bench: --depth fills the context before anything is timed" {
+    colibri-bench --depth 300 --prefill 5 --decode 2 -r 1 --json "$demo" >deep.json
+    colibri-bench --prefill 5 --decode 2 -r 1 --json "$demo" >out.json
+    jq -e '.runs[0] | .prefill.from == 300 and .prefill.tokens == 5 and .decode.from == 305 and .decode.tokens == 2' deep.json
+    jq -e '.runs[0] | .prefill.from == 0 and .decode.from == 5' out.json
+    attention='.runs[0].decode.stages | map(select(.name == "Attention"))[0].bytes'
+    # two steps over 306 and 307 keys instead of 6 and 7
+    [[ $(jq "$attention" deep.json) == $(($(jq "$attention" out.json) / 13 * 613)) ]]
+    # decode alone, at a depth that is no multiple of a block
+    colibri-bench --depth 70 --prefill 0 --decode 2 -r 3 --batch 2 "$demo" >text.out
+    has "$(cat text.out)" "Decode: 2 tokens x 2 sequences behind 70"
+    run_err 2 colibri-bench --depth 1022 "${quick[@]}" "$demo"
+    has "$message" "1045 tokens (--depth + --prefill + --decode)" "at most 1024"
+    run_err 2 colibri-bench --depth 100 --prefill 0 --decode 0 "$demo"
+    has "$message" "nothing to measure"
+    rm text.out
+}
+
 @test "bench: --machine measures ceilings, without a model and with one" {
     export TMPDIR=$PWD
     run -0 --separate-stderr colibri-bench --machine -r 1
@@ -223,7 +270,7 @@ setup() {
     has "$message" --perplexity
     run_err 2 colibri-bench --ids "$demo"
     local option
-    for option in "--svg x.svg" --csv "--tokens text" "--prefill 512" "--decode 0" "-b 1" "-r 3" "--ctx 100" \
+    for option in "--svg x.svg" --csv "--tokens text" "--depth 1" "--prefill 512" "--decode 0" "-b 1" "-r 3" "--ctx 100" \
         "--seed 1" -f; do
         # shellcheck disable=SC2086
         run_err 2 colibri-bench --perplexity text $option "$demo"
@@ -233,7 +280,7 @@ setup() {
     has "$message" "more than one number of -t"
     run_err 2 colibri-bench --seed x "$demo"
     has "$message" "--seed: 'x' is not a whole number from 0 to 18446744073709551615"
-    for option in "--perplexity text" "--svg x.svg" "--tokens text" "--seed 1" "--prefill 512" "--decode 0" "-b 1" \
+    for option in "--perplexity text" "--svg x.svg" "--tokens text" "--seed 1" "--depth 1" "--prefill 512" "--decode 0" "-b 1" \
         "--ctx 100" "--kv-dtype f32" "--experts-per-token 1" "--memory 1G" "--backend cpu" -f; do
         # shellcheck disable=SC2086
         run_err 2 colibri-bench --machine $option

@@ -555,6 +555,9 @@ static void profile_counts_what_a_batch_does(void)
     CHECK_STR(p.name[0], "Embed");
     CHECK_STR(p.name[6], "ExpertCompute");
     CHECK(p.macs[6] == 2ull * 20 * 2 * 3 * 48 * 64 && p.bytes[6] > 0 && p.seconds[6] > 0);
+    for (int i = 0; i < COLIBRI_STAGES; i++)
+        CHECK(p.f32_macs[i] <= p.macs[i] && p.alone[i] <= p.seconds[i] && p.waited[i] >= 0);
+    CHECK(p.macs[2] > 0 && p.f32_macs[2] == p.macs[2]); /* Attention */
     colibri_batch_profile_reset(b);
     CHECK_EQ(colibri_batch_profile(b, &p, rows[0]), 0);
     CHECK(p.passes == 0 && p.macs[6] == 0 && rows[1][3] == 0);

@@ -508,6 +508,11 @@ static void profile_counts(void)
     CHECK_EQ(f.bytes[CLB_STAGE_LOGITS], 2 * clb_tiles_bytes(CLB_F32, 99, 64));
     CHECK_EQ(f.bytes[CLB_STAGE_MIX], (40 + 70) * 2 * 2 * 32 * 4);
     CHECK_EQ(f.macs[CLB_STAGE_MLP], 0);
+    for (int i = 0; i < CLB_STAGES; i++) { /* a model in f32, one thread */
+        CHECK_EQ(f.f32_macs[i], f.macs[i]);
+        CHECK(f.waited[i] == 0);
+        CHECK(f.alone[i] >= 0 && f.alone[i] <= f.seconds[i]);
+    }
     CHECK(f.seconds[CLB_STAGE_EXPERTS] > 0);
     CHECK_STR(clb_stage_name[CLB_STAGE_EXPERTS], "ExpertCompute");
     rig_close(&g);

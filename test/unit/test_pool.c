@@ -116,6 +116,42 @@ static void test_alone(void)
     clb_pool_free(j.pool);
 }
 
+static void late(void *arg, unsigned t, unsigned n)
+{
+    struct job *j = arg;
+    struct timespec nap = { 0, 2000000 };
+
+    (void)n;
+    if (t == 1)
+        nanosleep(&nap, NULL);
+    clb_pool_barrier(j->pool);
+}
+
+/* Counts while somebody watches, and only then. */
+static void test_watch(void)
+{
+    struct clb_pool_use use = { 0 };
+    struct clb_err err;
+    struct job j = { 0 };
+
+    CHECK(clb_pool_new(&j.pool, 3, &err));
+    clb_pool_run(j.pool, late, &j);
+    clb_pool_watch(j.pool, &use);
+    clb_pool_run(j.pool, late, &j);
+    clb_pool_run_alone(j.pool, count, &j);
+    CHECK_EQ(use.shared, 1);
+    CHECK_EQ(use.alone, 1);
+    CHECK(use.waited > 0);
+    clb_pool_run(j.pool, count, &j);
+    CHECK_EQ(use.shared, 2);
+    clb_pool_watch(j.pool, NULL);
+    clb_pool_run(j.pool, late, &j);
+    clb_pool_run_alone(j.pool, count, &j);
+    CHECK_EQ(use.shared, 2);
+    CHECK_EQ(use.alone, 1);
+    clb_pool_free(j.pool);
+}
+
 static void fp_look(void *arg, unsigned t, unsigned n)
 {
     struct job *j = arg;
@@ -328,6 +364,7 @@ int main(void)
     TEST(test_sleep);
     TEST(test_barrier);
     TEST(test_alone);
+    TEST(test_watch);
     TEST(test_floating_point);
     TEST(test_refuses);
     TEST(test_share);
