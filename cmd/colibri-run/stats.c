@@ -107,11 +107,35 @@ bool run_print_profile(const struct run *r)
 
 /* -- --stats ----------------------------------------------------------------------------------- */
 
-static uint64_t peak_resident(void)
-{
-    struct rusage u;
+/* What the system did for this process. */
+struct paging {
+    uint64_t peak_resident;
+    uint64_t minor, major;        /* page faults; major ones waited for a disk */
+    uint64_t huge_file, huge_own; /* bytes on huge pages now: of mapped files, of other memory */
+};
 
-    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+static struct paging ask_paging(void)
+{
+    FILE *f = fopen("/proc/self/smaps_rollup", "re"); /* since Linux 4.14 */
+    struct paging p = { 0 };
+    struct rusage u;
+    char line[256];
+
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long long kb;
+        if (sscanf(line, "FilePmdMapped: %llu", &kb) == 1)
+            p.huge_file = kb * 1024;
+        else if (sscanf(line, "AnonHugePages: %llu", &kb) == 1)
+            p.huge_own = kb * 1024;
+    }
+    if (f)
+        fclose(f);
+    if (getrusage(RUSAGE_SELF, &u) == 0) {
+        p.peak_resident = (uint64_t)u.ru_maxrss * 1024;
+        p.minor = (uint64_t)u.ru_minflt;
+        p.major = (uint64_t)u.ru_majflt;
+    }
+    return p;
 }
 
 static void print_speed(const char *what, uint64_t rows, double seconds)
@@ -142,17 +166,21 @@ static bool print_text(const struct run *r, const struct colibri_memory_stats *m
 {
     const struct run_counts *c = &r->count;
     struct clb_table *t = clb_table_new("pool|>used|>held|>peak|>fragmentation");
-    char a[CLB_HUMAN];
+    struct paging g = ask_paging();
+    char a[CLB_HUMAN], b[CLB_HUMAN];
 
     print_speed("prefill", c->prompt_rows, c->prompt_seconds);
     print_speed("decode", c->new_rows, c->new_seconds);
     fprintf(stderr, "ready        %s after the start\n",
             clb_human_seconds(a, c->ready - c->started));
     print_plan(&r->plan);
-    fprintf(stderr, "memory peak  %s resident", clb_human_bytes(a, peak_resident()));
+    fprintf(stderr, "memory peak  %s resident", clb_human_bytes(a, g.peak_resident));
     if (m->locked)
         fprintf(stderr, ", %s locked", clb_human_bytes(a, m->locked));
-    fputs("\n\n", stderr);
+    fprintf(stderr, "\npage faults  %s, %s of them waited for a disk\n",
+            clb_human_count(a, g.minor + g.major), clb_human_count(b, g.major));
+    fprintf(stderr, "huge pages   %s of mapped files, %s of other memory\n\n",
+            clb_human_bytes(a, g.huge_file), clb_human_bytes(b, g.huge_own));
     pool_row(t, "weights", &m->weights);
     pool_row(t, "activations", &m->activations);
     pool_row(t, "host buffers", &m->host);
@@ -172,6 +200,7 @@ static bool print_json(const struct run *r, const struct colibri_memory_stats *m
 {
     const struct run_counts *c = &r->count;
     const struct colibri_memory_plan *p = &r->plan;
+    struct paging g = ask_paging();
     struct clb_text t = { 0 };
 
     clb_text_printf(
@@ -191,13 +220,17 @@ static bool print_json(const struct run *r, const struct colibri_memory_stats *m
     clb_text_printf(
         &t,
         "\"plan\":{\"weights\":%llu,\"kv_cache\":%llu,\"activations\":%llu,\"host_buffers\":%llu,"
-        "\"total\":%llu,\"locked\":%llu,\"available\":%llu},\"peak_resident\":%llu,\"locked\":%llu,"
-        "\"pools\":{",
+        "\"total\":%llu,\"locked\":%llu,\"available\":%llu},\"peak_resident\":%llu,\"locked\":%llu,",
         (unsigned long long)p->weights, (unsigned long long)p->kv_cache,
         (unsigned long long)p->activations, (unsigned long long)p->host_buffers,
         (unsigned long long)p->total, (unsigned long long)p->locked,
-        (unsigned long long)p->available, (unsigned long long)peak_resident(),
+        (unsigned long long)p->available, (unsigned long long)g.peak_resident,
         (unsigned long long)m->locked);
+    clb_text_printf(&t,
+                    "\"page_faults\":{\"minor\":%llu,\"major\":%llu},"
+                    "\"huge_pages\":{\"files\":%llu,\"other\":%llu},\"pools\":{",
+                    (unsigned long long)g.minor, (unsigned long long)g.major,
+                    (unsigned long long)g.huge_file, (unsigned long long)g.huge_own);
     pool_json(&t, "weights", &m->weights, ",");
     pool_json(&t, "activations", &m->activations, ",");
     pool_json(&t, "host_buffers", &m->host, "}}\n");

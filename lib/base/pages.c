@@ -97,6 +97,16 @@ static void unmap(void *block, uint64_t bytes)
 }
 #endif
 
+/* For the huge pages that fit into the block as a whole. */
+static void advise(void *block, uint64_t bytes, int advice)
+{
+    uintptr_t from = ((uintptr_t)block + CLB_PAGES_HUGE - 1) & ~(uintptr_t)(CLB_PAGES_HUGE - 1);
+    uintptr_t to = ((uintptr_t)block + bytes) & ~(uintptr_t)(CLB_PAGES_HUGE - 1);
+
+    if (from < to)
+        madvise((void *)from, to - from, advice);
+}
+
 void *clb_pages_new(uint64_t bytes, bool huge, struct clb_residence *how, const char *what,
                     struct clb_err *err)
 {
@@ -104,8 +114,7 @@ void *clb_pages_new(uint64_t bytes, bool huge, struct clb_residence *how, const 
 
     if (!block)
         return NULL;
-    if (huge)
-        clb_pages_huge(block, bytes);
+    advise(block, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* some systems give them unasked */
     if (how) /* both before locking, which takes the memory */
         clb_numa_place(&how->numa, block, bytes);
     if (clb_pages_lock(block, bytes, how, what, err))
@@ -124,9 +133,5 @@ void clb_pages_free(void *block, uint64_t bytes, struct clb_residence *how)
 
 void clb_pages_huge(void *block, uint64_t bytes)
 {
-    uintptr_t from = ((uintptr_t)block + CLB_PAGES_HUGE - 1) & ~(uintptr_t)(CLB_PAGES_HUGE - 1);
-    uintptr_t to = ((uintptr_t)block + bytes) & ~(uintptr_t)(CLB_PAGES_HUGE - 1);
-
-    if (from < to)
-        madvise((void *)from, to - from, MADV_HUGEPAGE);
+    advise(block, bytes, MADV_HUGEPAGE);
 }

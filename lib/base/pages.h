@@ -21,9 +21,9 @@ struct clb_residence {
 };
 
 /* Zeroed and untouched: a page costs memory when it is first written (at once when locked). Page
- * aligned, from 2 MB on aligned to that. `huge`: see clb_pages_huge. `how` may be NULL: not locked,
- * where the system likes. CLB_NO_SPACE when there is no memory or it may not be locked; `what`
- * names it there. */
+ * aligned, from 2 MB on aligned to that. `huge`: see clb_pages_huge; else no huge pages, not even
+ * where the system gives them to all. `how` may be NULL: not locked, where the system likes.
+ * CLB_NO_SPACE when there is no memory or it may not be locked; `what` names it there. */
 void *clb_pages_new(uint64_t bytes, bool huge, struct clb_residence *how, const char *what,
                     struct clb_err *err);
 /* `bytes` and `how` as given to clb_pages_new; NULL is a no-op. */

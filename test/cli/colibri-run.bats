@@ -387,11 +387,14 @@ END
     run -0 --separate-stderr colibri-run --stats -n 4 -p "$ask" "$M"
     [[ $output == " Paris"* && ${#lines[@]} == 1 ]]
     has "$stderr" "prefill      7 tokens in" "decode       3 tokens in" "tokens/s" "after the start" "memory plan" \
-        "memory peak" "weights " "activations " "host buffers" "fragmentation"
+        "memory peak" "page faults  " "of them waited for a disk" "huge pages   " "weights " "activations " \
+        "host buffers" "fragmentation"
     run -0 --separate-stderr colibri-run --json -n 4 -p "$ask" "$M"
     jq -e '.prompt_tokens == 7 and .completion_tokens == 4 and .prefill.tokens == 7 and .decode.tokens == 3
         and .plan.total == .plan.weights + .plan.kv_cache + .plan.activations + .plan.host_buffers
-        and .pools.weights.used > 1000000 and .peak_resident > 1000000' <<<"$stderr"
+        and .pools.weights.used > 1000000 and .peak_resident > 1000000
+        and .page_faults.minor > 100 and .page_faults.major >= 0
+        and (.huge_pages | .files + .other) <= .peak_resident' <<<"$stderr"
     # what is held at the end keeps to the limit; the expert cache has made room for the batch
     run -0 --separate-stderr colibri-run --memory 12M --json -n 4 -p "$ask" "$M"
     jq -e '.pools | map(.reserved) | add <= 12 * 1024 * 1024' <<<"$stderr"
