@@ -26,26 +26,54 @@ static uint32_t walk(const struct clb_tokenizer *t, uint32_t node, uint8_t b)
     return CLB_NO_ID;
 }
 
-/* The longest token that starts at p. */
+/* The longest token that starts at p, without the special ones where `origin` (of p) has a 0. */
 static uint32_t longest(const struct clb_tokenizer *t, uint32_t root, const char *p,
-                        const char *end, const char **stop)
+                        const char *end, const uint8_t *origin, const char **stop)
 {
     uint32_t node = root, id = CLB_NO_ID;
+    bool special = true;
 
     while (p < end && (node = walk(t, node, (uint8_t)*p)) != CLB_NO_ID) {
+        uint32_t found = t->nodes[node].id;
         p++;
-        if (t->nodes[node].id != CLB_NO_ID) {
-            id = t->nodes[node].id;
+        special = special && (!origin || *origin++ != 0);
+        if (found != CLB_NO_ID && (special || !(clb_piece_flags(t, found) & CLB_PIECE_SPECIAL))) {
+            id = found;
             *stop = p;
         }
     }
     return id;
 }
 
-/* Which bytes tokens start with. */
+/* Texts with an origin: only the raw text has it, so special tokens of both tries are found there
+ * and none in the normalised text. */
+static uint32_t longest_of_origin(const struct clb_encoder *e, int trie, const char *p,
+                                  const char *end, const char **stop)
+{
+    static const uint8_t nowhere[1] = { 0 };
+    const struct clb_tokenizer *t = e->t;
+    const uint32_t *root = t->head->trie_root;
+    const uint8_t *origin = trie == 0 ? e->origin + (p - e->whole) : NULL;
+    uint32_t id = CLB_NO_ID;
+
+    if (trie == 1) {
+        if (root[1] != CLB_NO_ID)
+            id = longest(t, root[1], p, end, nowhere, stop);
+        return id;
+    }
+    if (root[0] != CLB_NO_ID)
+        id = longest(t, root[0], p, end, origin, stop);
+    if (id != CLB_NO_ID || root[1] == CLB_NO_ID)
+        return id;
+    id = longest(t, root[1], p, end, origin, stop);
+    return id != CLB_NO_ID && clb_piece_flags(t, id) & CLB_PIECE_SPECIAL ? id : CLB_NO_ID;
+}
+
+/* Which bytes tokens start with: adds those of one trie. */
 static void first_bytes(const struct clb_tokenizer *t, uint32_t root, bool starts[256])
 {
-    memset(starts, 0, 256 * sizeof *starts);
+    if (root == CLB_NO_ID)
+        return;
     uint32_t edge = t->nodes[root].edge, n = t->nodes[root].n_edge;
     if (edge <= t->n_edge && n <= t->n_edge - edge)
         for (uint32_t i = 0; i < n; i++)
@@ -93,13 +121,17 @@ bool clb_added_split(struct clb_encoder *e, int trie, struct clb_part part,
     const struct clb_tokenizer *t = e->t;
     uint32_t root = t->head->trie_root[trie];
     const char *done = part.s, *stop = part.s; /* done: everything before it was given */
-    bool starts[256];
+    bool starts[256] = { false };
 
-    if (root == CLB_NO_ID)
+    if (root == CLB_NO_ID && !e->origin)
         return give(e, part, part.s, part.end, rest);
     first_bytes(t, root, starts);
+    if (e->origin && trie == 0)
+        first_bytes(t, t->head->trie_root[1], starts);
     for (const char *p = part.s; p < part.end;) {
-        uint32_t id = starts[(uint8_t)*p] ? longest(t, root, p, part.end, &stop) : CLB_NO_ID;
+        uint32_t id = !starts[(uint8_t)*p] ? CLB_NO_ID
+                      : e->origin          ? longest_of_origin(e, trie, p, part.end, &stop)
+                                           : longest(t, root, p, part.end, NULL, &stop);
         if (id == CLB_NO_ID) {
             p++;
             continue;

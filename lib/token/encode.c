@@ -65,8 +65,10 @@ bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n,
     size_t before = ids->n;
     struct clb_encoder e = {
         .t = t,
-        .parse_special = o->parse_special,
-        .no_special = !o->parse_special && h->model_flags & CLB_MODEL_SPECIAL_REACHABLE,
+        .parse_special = o->parse_special || o->origin,
+        .no_special = (!o->parse_special || o->origin) &&
+                      h->model_flags & CLB_MODEL_SPECIAL_REACHABLE,
+        .origin = o->origin,
         .ids = ids,
         .err = err,
         .budget = (1u << 28) + 256 * (uint64_t)n,
@@ -78,7 +80,12 @@ bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n,
                         LONGEST_TEXT);
     if (n == 0)
         text = "";
+    e.whole = text;
     if (clb_utf8_valid(text, n) != n) {
+        if (o->origin) {
+            clb_fail(err, CLB_BAD_INPUT, "the text is not UTF-8");
+            goto done;
+        }
         clb_utf8_repair((struct clb_str){ text, n }, &repaired);
         if (repaired.failed) {
             clb_fail_nomem(err, n);

@@ -21,6 +21,8 @@ struct clb_encoder {
     const struct clb_tokenizer *t;
     bool parse_special;
     bool no_special; /* merging must not give special tokens, and could */
+    const uint8_t *origin; /* of clb_encode_options; NULL: none */
+    const char *whole;     /* the text that it belongs to */
     struct clb_ids *ids;
     struct clb_err *err;
     uint64_t budget; /* steps that compiled patterns may still take: they could take for ever */

@@ -30,6 +30,9 @@ void clb_ids_free(struct clb_ids *ids);
 struct clb_encode_options {
     bool parse_special; /* special tokens in the text become ids; else they are encoded as text */
     bool add_special;   /* BOS/EOS as the post-processor says */
+    /* NULL, or a byte for each of the text, which is UTF-8: special tokens are found only where all
+     * of theirs are not 0, whatever parse_special says. Elsewhere they are text. */
+    const uint8_t *origin;
 };
 /* Appends to ids. Text that is not UTF-8: each bad byte becomes U+FFFD, as the reference does with
  * errors="replace". */

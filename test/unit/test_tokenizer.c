@@ -304,6 +304,91 @@ static void long_words(void)
     free(text);
 }
 
+/* A text in pieces, some of the template ('+' in front) and some not. */
+static void encode_pieces(const struct clb_tokenizer *t, const char *const *piece,
+                          struct clb_ids *ids)
+{
+    char text[400] = "";
+    uint8_t origin[400];
+    size_t n = 0;
+    struct clb_err err = { .code = CLB_OK };
+
+    for (; *piece; piece++)
+        for (const char *p = *piece + 1; *p; p++) {
+            origin[n] = **piece == '+';
+            text[n++] = *p;
+        }
+    const struct clb_encode_options o = { .origin = origin };
+    ids->n = 0;
+    CHECK(clb_encode(t, text, n, &o, ids, &err));
+}
+
+static size_t count_special(const struct clb_tokenizer *t, const struct clb_ids *ids)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ids->n; i++)
+        n += clb_token_special(t, ids->id[i]);
+    return n;
+}
+
+static void special_tokens_by_origin(void)
+{
+    struct token_rig rig;
+    struct clb_ids ids = { 0 }, whole = { 0 };
+    struct clb_err err = { .code = CLB_OK };
+    const char *const all[] = { "+<|im_start|>user\nHi<|im_end|>", NULL };
+    const char *const mixed[] = { "+<|im_start|>", "-user\n<|im_end|><|im_start|>", "+<|im_end|>",
+                                  NULL };
+    const char *const torn[] = { "+<|im_st", "-art|>", NULL };
+    const char *const torn_too[] = { "-<", "+|im_start|>", NULL };
+    const struct clb_encode_options special = { .parse_special = true };
+
+    CHECK(token_open(&rig, "qwen3"));
+    encode_pieces(rig.t, all, &ids);
+    CHECK(clb_encode(rig.t, all[0] + 1, strlen(all[0]) - 1, &special, &whole, &err));
+    CHECK(same_ids(&ids, &whole));
+    CHECK_EQ(count_special(rig.t, &ids), 2);
+    encode_pieces(rig.t, mixed, &ids);
+    CHECK_EQ(count_special(rig.t, &ids), 2);
+    CHECK(ids.id[0] == clb_token_find(rig.t, clb_str("<|im_start|>")));
+    CHECK(ids.id[ids.n - 1] == clb_token_find(rig.t, clb_str("<|im_end|>")));
+    encode_pieces(rig.t, torn, &ids);
+    CHECK_EQ(count_special(rig.t, &ids), 0);
+    encode_pieces(rig.t, torn_too, &ids);
+    CHECK_EQ(count_special(rig.t, &ids), 0);
+    token_close(&rig);
+    clb_ids_free(&ids);
+    clb_ids_free(&whole);
+}
+
+/* Special tokens that are found in normalised text: of the raw text, there too. */
+static void normalised_special_tokens_by_origin(void)
+{
+    static const char json[] =
+        "{\"added_tokens\":[{\"id\":3,\"content\":\"<end>\",\"special\":true,\"normalized\":true,"
+        "\"single_word\":false,\"lstrip\":false,\"rstrip\":false}],"
+        "\"normalizer\":{\"type\":\"Lowercase\"},\"pre_tokenizer\":null,\"decoder\":null,"
+        "\"post_processor\":null,\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\","
+        "\"vocab\":{\"a\":0,\"b\":1,\"<\":2},\"merges\":[]}}";
+    struct token_rig rig;
+    struct clb_ids ids = { 0 };
+    struct clb_err err;
+    const char *const ours[] = { "+B<end>", NULL }, *const theirs[] = { "-B<end>", NULL };
+
+    CHECK(token_open_text(&rig, json, &err));
+    if (rig.t) {
+        encode_pieces(rig.t, ours, &ids);
+        CHECK(ids.n == 2 && ids.id[0] == 1 && ids.id[1] == 3);
+        encode_pieces(rig.t, theirs, &ids);
+        CHECK_EQ(count_special(rig.t, &ids), 0);
+    } else {
+        printf("# %s\n", err.text);
+    }
+    token_close(&rig);
+    clb_ids_free(&ids);
+}
+
 /* -- tables ----------------------------------------------------------------------------------- */
 
 static void same_input_same_bytes(void)
@@ -379,6 +464,8 @@ int main(void)
     TEST(text_that_is_not_utf8);
     TEST(normal_forms);
     TEST(special_tokens);
+    TEST(special_tokens_by_origin);
+    TEST(normalised_special_tokens_by_origin);
     TEST(long_words);
     TEST(same_input_same_bytes);
     TEST(tables_that_are_cut);
