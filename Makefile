@@ -164,10 +164,14 @@ TSAN_BUILD := $(BUILD)/tsan
 san = $(MAKE) BUILD=$(SAN_BUILD) CPPFLAGS='$(CPPFLAGS) -DCLB_ALLOC_GUARD' \
       CFLAGS='$(SAN_FLAGS) -fsanitize=address,undefined'
 tsan = $(MAKE) BUILD=$(TSAN_BUILD) CFLAGS='$(SAN_FLAGS) -fsanitize=thread'
+# What runs in qemu. The zlib is the compiler's, or one that tools/setup.sh has unpacked.
+arm = test/aarch64_lacks.sh $(BUILD) || $(MAKE) BUILD=$(BUILD)/aarch64 CC=aarch64-linux-gnu-gcc \
+      AR=aarch64-linux-gnu-ar OBJCOPY=aarch64-linux-gnu-objcopy CFLAGS='-O2 -g' CPPFLAGS= LDFLAGS= \
+      $(addprefix ZLIB_A=,$(wildcard $(BUILD)/aarch64-zlib/libz.a))
 run = test/run.sh --build $(BUILD) $(if $(ONLY),--only '$(ONLY)')
 
 setup:                                   ## install the packages that demo and test need
-	@tools/setup.sh full
+	@BUILD=$(BUILD) tools/setup.sh full
 demo:                                    ## build, convert the bundled model, ask it, time it
 	@tools/setup.sh demo
 	+@$(MAKE) programs
@@ -178,11 +182,12 @@ test:                                    ## everything that fits in 15 minutes; 
 	+@$(san) all units
 	@$(run) lint unit san cli golden
 test-full:                               ## everything else as well: valgrind, TSan, long mutation
-	@tools/setup.sh full
+	@BUILD=$(BUILD) tools/setup.sh full
 	+@$(MAKE) all units
 	+@$(san) all units
 	+@$(tsan) all units
-	@$(run) --full lint unit san cli golden san-cli valgrind tsan
+	+@$(arm) all units
+	@$(run) --full lint unit san cli golden san-cli valgrind tsan aarch64
 check-unit: units                        ## C tests: units, then kernels
 	@$(run) unit
 check-san:                               ## C tests again under ASan and UBSan
@@ -190,6 +195,9 @@ check-san:                               ## C tests again under ASan and UBSan
 	@$(run) san
 check-cli: all                           ## Bats tests of the programs
 	@$(run) cli
+check-aarch64: programs                  ## everything for aarch64 in qemu, and the same bits as here
+	+@$(arm) all units
+	@$(run) --full aarch64
 check-golden: all                        ## outputs against the reference
 	@$(run) golden
 lint:                                    ## layers, lengths, headers, man pages, scripts
@@ -231,7 +239,7 @@ help:                                    ## print this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 .PHONY: all lib programs examples units setup demo test test-full check-unit check-san \
-        check-cli check-golden lint bench install uninstall clean help FORCE
+        check-aarch64 check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
 -include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \
           $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c))))

@@ -77,6 +77,13 @@ for g in "${groups[@]}"; do
         binaries tsan "$COLIBRI_BUILD/tsan" 'env COLIBRI_TEST_FULL='
         bats_files tsan-cli "$COLIBRI_BUILD/tsan" '--filter-tags san' ;;
     valgrind) binaries valgrind "$COLIBRI_BUILD" 'env COLIBRI_TEST_FULL= test/valgrind.sh' ;;
+    aarch64)
+        if lacks=$(test/aarch64_lacks.sh "$COLIBRI_BUILD"); then
+            add aarch64/all "$COLIBRI_BUILD" "echo ok 1 aarch64 # skip $lacks"
+        else
+            binaries aarch64 "$COLIBRI_BUILD/aarch64" 'env COLIBRI_TEST_FULL= test/qemu.sh'
+            scripts aarch64
+        fi ;;
     cli) bats_files cli "$COLIBRI_BUILD" "${full:+ }${full:---filter-tags !slow}" ;;
     san-cli) bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags !slow' ;;
     *) scripts "$g" ;;

@@ -6,13 +6,21 @@
 set -euo pipefail
 
 level=${1:-full}
-missing=()
+missing=() extra=()
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 
 # need PACKAGE COMMAND...: PACKAGE is missing when the probe fails.
 need() {
     local package=$1
     shift
     "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+# want PACKAGE COMMAND...: the same for what not every system has; without it some tests are skipped.
+want() {
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || extra+=("$package")
 }
 have() { command -v "$1"; }
 header() { echo "#include <$1>" | cc -E -x c - ; }
@@ -39,26 +47,56 @@ elif [[ $level != demo ]]; then
 fi
 if [[ $level == full ]]; then
     need valgrind have valgrind
-fi
-((${#missing[@]})) || exit 0
-
-if ! command -v apt-get >/dev/null; then
-    echo "setup: please install what Debian calls: ${missing[*]}" >&2
-    exit 1
+    if [[ $(uname -m) != aarch64 ]]; then
+        want gcc-aarch64-linux-gnu have aarch64-linux-gnu-gcc
+        want libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
+        want qemu-user have qemu-aarch64
+    fi
 fi
 sudo=
 ((EUID == 0)) || sudo="sudo "
-install="${sudo}apt-get update && ${sudo}apt-get install -y --no-install-recommends ${missing[*]}"
-if [[ -n $sudo ]] && ! command -v sudo >/dev/null; then
-    echo "setup: packages are missing; as root, type:" >&2
-    echo "  ${install//sudo /}" >&2
-    exit 1
-fi
-echo "$install"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-if ! DEBIAN_FRONTEND=noninteractive bash -c "$install" >"$log" 2>&1; then
-    tail -n 20 "$log" >&2
-    echo "setup: the command above failed" >&2
-    exit 1
+# get PACKAGE...
+get() {
+    local command="${sudo}apt-get update && ${sudo}apt-get install -y --no-install-recommends $*"
+    if ! have apt-get >/dev/null; then
+        echo "setup: please install what Debian calls: $*" >&2
+        return 1
+    fi
+    if [[ -n $sudo ]] && ! have sudo >/dev/null; then
+        echo "setup: packages are missing; as root, type:" >&2
+        echo "  ${command//sudo /}" >&2
+        return 1
+    fi
+    echo "$command"
+    if ! DEBIAN_FRONTEND=noninteractive bash -c "$command" >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        echo "setup: the command above failed" >&2
+        return 1
+    fi
+}
+
+# A static zlib to link programs for aarch64 with: one file of a Debian package, unpacked into the build folder. apt works
+# in a folder of its own, so that the system's list of architectures and packages stays as it is; it needs no root.
+aarch64_zlib() {
+    local dir=$1 apt
+    apt=(apt-get -q -o "Dir::State=$dir/apt" -o "Dir::State::status=$dir/apt/status" -o "Dir::Cache=$dir/apt"
+        -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root)
+    mkdir -p "$dir/apt/lists/partial" "$dir/apt/archives/partial"
+    : >"$dir/apt/status"
+    "${apt[@]}" update && (cd "$dir/apt" && "${apt[@]}" download zlib1g-dev) &&
+        dpkg-deb -x "$dir"/apt/zlib1g-dev_*.deb "$dir/apt/x" && mv "$dir"/apt/x/usr/lib/*/libz.a "$dir"
+}
+
+((${#missing[@]} == 0)) || get "${missing[@]}"
+((${#extra[@]} == 0)) || get "${extra[@]}" || echo "setup: without ${extra[*]} the tests for aarch64 are skipped" >&2
+if [[ $level == full && $(uname -m) != aarch64 ]] && have aarch64-linux-gnu-gcc >/dev/null; then
+    dir=$(mkdir -p "${BUILD:-build}" && cd "${BUILD:-build}" && pwd)/aarch64-zlib
+    if [[ ! -e $dir/libz.a && ! -e $(aarch64-linux-gnu-gcc -print-file-name=libz.a) ]]; then
+        echo "apt-get download zlib1g-dev:arm64 (into $dir)"
+        aarch64_zlib "$dir" >"$log" 2>&1 || {
+            tail -n 5 "$log" >&2
+            echo "setup: there is no zlib for aarch64 here, so the tests for it are skipped" >&2
+        }
+        rm -rf "$dir/apt"
+    fi
 fi

@@ -26,7 +26,7 @@ VEC_FN vi dot_step(vi acc, struct operand w, vi a)
 
 #include "kernels/wide/peak.inc"
 
-void clb_peaks_fill_i8mm(struct clb_peaks *p)
+PLAIN_CODE void clb_peaks_fill_i8mm(struct clb_peaks *p)
 {
     *p = (struct clb_peaks){
         .dot = { { "smmla", PEAK_STEPS * DOT_CHAINS * 4 * WIDTH, dot_mm } },

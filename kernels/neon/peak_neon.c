@@ -17,7 +17,7 @@ VEC_FN vi dot_step(vi acc, struct operand w, vi a)
 
 #include "kernels/wide/peak.inc"
 
-void clb_peaks_fill_neon(struct clb_peaks *p)
+PLAIN_CODE void clb_peaks_fill_neon(struct clb_peaks *p)
 {
     *p = (struct clb_peaks){
         .dot = { { "sdot", PEAK_STEPS * DOT_CHAINS * WIDTH, dot } },

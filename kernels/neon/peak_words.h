@@ -8,6 +8,8 @@
 #define UNROLL _Pragma("GCC unroll 32")
 #define PIN(x) __asm__ volatile("" : "+w"(x))
 
+/* Wide cores start four a cycle, each done after four. */
+#define FMA_CHAINS 16
 enum { PEAK_STEPS = 512, DOT_CHAINS = 16 };
 
 typedef int32x4_t vi;

@@ -52,6 +52,18 @@ fake_apt_get() {
     has "$output" "the command above failed"
 }
 
+@test "setup: what only the tests for aarch64 need may be missing" {
+    ln -s /usr/bin/jq "$box/bin/jq"
+    ln -sf /bin/true "$box/bin/valgrind"
+    rm -f "$box/bin/aarch64-linux-gnu-gcc" "$box/bin/qemu-aarch64"
+    fake_apt_get 100
+    run -0 env PATH="$box/bin" BUILD="$box/build" bash "$box/setup.sh" full
+    [[ $(uname -m) != aarch64 ]] || return 0
+    has "$output" "gcc-aarch64-linux-gnu" "the command above failed" "the tests for aarch64 are skipped"
+    run -0 env PATH="$box/bin" "$REPO/test/aarch64_lacks.sh" "$box/build"
+    has "$output" "there is no aarch64-linux-gnu-gcc"
+}
+
 @test "setup: without root and sudo it stops with the line to type" {
     fake_apt_get 0
     rm "$box/bin/sudo"

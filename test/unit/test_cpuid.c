@@ -1,5 +1,5 @@
-/* Which kernel levels a machine gets: judged on made-up machines of both architectures that lack one
- * feature after the other, and on this one. */
+/* Which kernel levels a machine gets: judged on made-up machines of both architectures, which lack
+ * one feature after the other, and on this one. */
 #include "kernels/cpu/cpuid.h"
 #include "test/check.h"
 
