@@ -38,6 +38,27 @@ struct clb_cpu_group {
     uint32_t row, n;
 };
 
+/* Weights of a norm of hidden_size values; bias NULL: none. */
+struct clb_cpu_norm {
+    const float *weight, *bias;
+};
+
+/* What choosing experts for one row needs, one per thread. */
+struct clb_cpu_choice {
+    float *score, *best, *group_score; /* [n_expert], [top_k or n_group], [n_group] */
+    uint32_t *group;                   /* [n_group] */
+    bool *kept;                        /* [n_group] */
+};
+
+static inline struct clb_cpu_norm clb_cpu_attn_norm(const struct clb_layer *l)
+{
+    return (struct clb_cpu_norm){ l->attn_norm, l->attn_norm_bias };
+}
+static inline struct clb_cpu_norm clb_cpu_mlp_norm(const struct clb_layer *l)
+{
+    return (struct clb_cpu_norm){ l->mlp_norm, l->mlp_norm_bias };
+}
+
 /* Rows that meet a matrix: as f32 for float matrices, as records for quantised ones. */
 struct clb_cpu_rows {
     const float *f32;
@@ -109,13 +130,16 @@ struct clb_acts {
     float *total_m, *total_l;       /* [R * n_head] */
 
     float *score;            /* [R][ld_expert] router logits, then scores */
+    float *score_in;         /* [R][ld_expert] routers of two layers: between them */
+    struct clb_cpu_choice *choice; /* [n_thread] */
     uint32_t *chosen;        /* [S] */
     float *weight;           /* [S] */
     struct clb_cpu_map *map; /* [n_layer] */
     struct clb_routes routes;
     float *inner; /* inner rows of experts [S], of the shared expert or of a dense MLP [R] */
     uint8_t *inner_record;
-    float *slot_out;               /* [S][ld_hidden] */
+    float *slot_out;               /* [S][ld_hidden]; first the scaled inputs, if they are */
+    uint8_t *slot_record;          /* [S][hidden_record] scaled inputs, quantised */
     struct clb_cpu_linear *linear; /* [2 * n_expert + 4] */
     float *gated;                  /* [n_thread][2][CLB_CPU_ROWS][16 * CLB_CPU_TILES] */
 };
@@ -142,10 +166,13 @@ void clb_cpu_run(const struct clb_backend *be, uint64_t cost, clb_pool_fn *fn, v
 /* cpu_rows.c: steps on single rows */
 /* norm[i] = the norm of `in`, padded with zeros; as a record too when `quantised`. */
 void clb_cpu_norm_row(const struct clb_backend *be, struct clb_acts *x, uint32_t i, const float *in,
-                      const float *weight, bool quantised);
-/* y += residual_scale * branch. */
-void clb_cpu_residual_row(const struct clb_backend *be, const struct clb_acts *x, float *y,
-                          const float *branch);
+                      struct clb_cpu_norm w, bool quantised);
+/* norm[row] = what a branch reads: the norm of x[row], or x[row] itself where norms come after. */
+void clb_cpu_branch_row(const struct clb_backend *be, struct clb_acts *x, uint32_t row,
+                        struct clb_cpu_norm w, bool quantised);
+/* x[row] += residual_scale * branch; where norms come after, the branch's norm (taken in place). */
+void clb_cpu_residual_row(const struct clb_backend *be, const struct clb_acts *x, uint32_t row,
+                          float *branch, struct clb_cpu_norm w);
 /* Keys and values of rows first..last-1 to the KV cache of their sequences. */
 void clb_cpu_append(const struct clb_acts *x, uint32_t layer, uint32_t first, uint32_t last);
 
@@ -159,6 +186,12 @@ void clb_cpu_list_plan(const struct clb_backend *be, struct clb_cpu_list *list);
 /* Called by every thread; returns when no piece is left to take (others may still compute). */
 void clb_cpu_list_run(const struct clb_backend *be, const struct clb_acts *x,
                       struct clb_cpu_list *list, unsigned thread);
+
+/* cpu_router.c: one row's logits score[n] (overwritten) to chosen[top_k], best first, and their
+ * weights. correction: [n] or NULL. */
+void clb_cpu_choose(const struct clb_kernels *k, const struct clb_arch *a, const float *correction,
+                    struct clb_cpu_choice *c, float *score, uint32_t n, uint32_t top_k,
+                    uint32_t *chosen, float *weight);
 
 /* cpu_mlp.c */
 /* Entry i of the list: `part` on n_row rows of `from`; inner rows from row `at` on, results to

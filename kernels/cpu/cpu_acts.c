@@ -72,6 +72,22 @@ static void lay_out_maps(struct clb_acts *x, struct clb_carver *c, const struct 
     }
 }
 
+static void lay_out_choice(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a)
+{
+    x->choice = clb_carve(c, x->n_thread, sizeof *x->choice);
+    for (unsigned t = 0; t < x->n_thread; t++) {
+        struct clb_cpu_choice choice = {
+            .score = clb_carve(c, a->n_expert, sizeof(float)),
+            .best = clb_carve(c, most(x->top_k, a->n_group), sizeof(float)),
+            .group_score = clb_carve(c, a->n_group, sizeof(float)),
+            .group = clb_carve(c, a->n_group, sizeof(uint32_t)),
+            .kept = clb_carve(c, a->n_group, sizeof(bool)),
+        };
+        if (x->choice)
+            x->choice[t] = choice;
+    }
+}
+
 static void lay_out(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a)
 {
     uint64_t rows = x->shape.max_rows, slots = rows * x->top_k, width = sizeof(float);
@@ -89,12 +105,15 @@ static void lay_out(struct clb_acts *x, struct clb_carver *c, const struct clb_a
     lay_out_attention(x, c, a);
 
     x->score = clb_carve_rows(c, rows, x->ld_expert, width);
+    x->score_in = clb_carve_rows(c, a->router_two_layers ? rows : 0, x->ld_expert, width);
+    lay_out_choice(x, c, a);
     x->chosen = clb_carve(c, slots, sizeof *x->chosen);
     x->weight = clb_carve(c, slots, width);
     x->inner = clb_carve(
         c, most(slots * clb_cpu_ld(a->expert_size), rows * clb_cpu_ld(wide)), width);
     x->inner_record = clb_carve(c, most(slots * narrow_record, rows * wide_record), 1);
     x->slot_out = clb_carve_rows(c, slots, x->ld_hidden, width);
+    x->slot_record = clb_carve_rows(c, a->scale_expert_input ? slots : 0, x->hidden_record, 1);
     x->linear = clb_carve(c, 2 * (uint64_t)a->n_expert + 4, sizeof *x->linear);
     x->gated = clb_carve_rows(c, x->n_thread, 2 * CLB_CPU_ROWS * CLB_CPU_TILES * CLB_TILE, width);
     lay_out_maps(x, c, a);

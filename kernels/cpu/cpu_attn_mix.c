@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/base/fmath.h"
+
 struct job {
     struct clb_backend *be;
     struct clb_acts *x;
@@ -26,9 +28,7 @@ struct item {
 
 static uint32_t lowest_key(const struct job *j, uint32_t position)
 {
-    uint32_t window = j->x->a->window[j->l->index];
-
-    return window && position >= window ? position - window + 1 : 0;
+    return clb_arch_first_key(j->x->a, j->l->index, position);
 }
 
 static struct item item_at(const struct job *j, uint32_t i)
@@ -134,13 +134,28 @@ static void fold(const struct job *j, const struct item *it, uint32_t block,
         }
 }
 
+/* What divides the weighted values: the sum of exp(score - m). A sink is one more score, without a
+ * value. */
+static float share_of_values(const struct job *j, uint32_t row, uint32_t head)
+{
+    const struct clb_acts *x = j->x;
+    float m = x->total_m[row * x->a->n_head + head], l = x->total_l[row * x->a->n_head + head];
+
+    if (!j->l->sinks)
+        return 1 / l;
+    float sink = j->l->sinks[head], most = m > sink ? m : sink;
+    float old = clb_expf(m - most);
+
+    return old / fmaf(l, old, clb_expf(sink - most));
+}
+
 static void finish(const struct job *j, const struct item *it)
 {
     const struct clb_acts *x = j->x;
 
     for (uint32_t r = it->rows.row; r < it->rows.row + it->rows.n; r++)
         for (uint32_t h = it->head; h < it->head + it->n_head; h++)
-            j->be->k.scale(total_o(x, r, h), 1 / x->total_l[r * x->a->n_head + h], x->a->value_dim);
+            j->be->k.scale(total_o(x, r, h), share_of_values(j, r, h), x->a->value_dim);
 }
 
 /* Many items: each is one thread's, the longest (latest) first. */

@@ -6,6 +6,7 @@
 struct job {
     struct clb_backend *be;
     struct clb_acts *x;
+    const struct clb_layer *l;
     struct clb_cpu_list o;
 };
 
@@ -27,13 +28,13 @@ static void output(void *arg, unsigned thread, unsigned n_thread)
     clb_cpu_list_run(j->be, x, &j->o, thread);
     clb_pool_barrier(j->be->pool);
     for (uint32_t r = first; r < last; r++)
-        clb_cpu_residual_row(j->be, x, x->x + r * x->ld_hidden, x->branch + r * x->ld_hidden);
+        clb_cpu_residual_row(j->be, x, r, x->branch + r * x->ld_hidden, clb_cpu_attn_norm(j->l));
 }
 
 bool clb_cpu_attn_output(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                          struct clb_err *err)
 {
-    struct job j = { .be = be, .x = x, .o = { .l = x->linear, .n = 1 } };
+    struct job j = { .be = be, .x = x, .l = l, .o = { .l = x->linear, .n = 1 } };
 
     (void)err;
     x->linear[0] = (struct clb_cpu_linear){

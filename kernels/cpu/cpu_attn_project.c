@@ -2,6 +2,10 @@
  * keys and values go to the KV cache. */
 #include "kernels/cpu/cpu.h"
 
+#include <math.h>
+
+#include "lib/base/fmath.h"
+
 struct job {
     struct clb_backend *be;
     struct clb_acts *x;
@@ -10,28 +14,60 @@ struct job {
     struct clb_cpu_list qkv;
 };
 
+static float norm_eps(const struct clb_arch *a)
+{
+    return a->qk_norm_eps > 0 ? a->qk_norm_eps : a->norm_eps;
+}
+
+static void norm_heads(const struct job *j, float *y, uint32_t n_head, const float *weight)
+{
+    uint32_t n = j->x->a->head_dim;
+
+    for (uint32_t h = 0; h < n_head; h++)
+        j->be->k.rms_norm(y + h * n, y + h * n, weight, n, norm_eps(j->x->a));
+}
+
+static void rotate(const struct job *j, float *head, uint32_t r)
+{
+    const struct clb_arch *a = j->x->a;
+    const float *cosine = j->x->cosine + (size_t)r * (a->rope_dim / 2);
+    const float *sine = j->x->sine + (size_t)r * (a->rope_dim / 2);
+
+    if (a->rope == CLB_ROPE_HALF)
+        j->be->k.rope_half(head, cosine, sine, a->rope_dim);
+    else
+        j->be->k.rope_interleaved(head, cosine, sine, a->rope_dim);
+}
+
 /* Heads of one row side by side: n_head * head_dim. */
 static void finish_heads(const struct job *j, float *y, uint32_t n_head, const float *weight,
                          uint32_t r)
 {
     const struct clb_arch *a = j->x->a;
     const struct clb_kernels *k = &j->be->k;
-    float eps = a->qk_norm_eps > 0 ? a->qk_norm_eps : a->norm_eps;
-    const float *cosine = j->x->cosine + (size_t)r * (a->rope_dim / 2);
-    const float *sine = j->x->sine + (size_t)r * (a->rope_dim / 2);
+    bool rotated = a->rope != CLB_ROPE_NONE && !a->no_rope[j->l->index];
 
     if (a->qk_norm == CLB_QK_NORM_FULL)
-        k->rms_norm(y, y, weight, n_head * a->head_dim, eps);
+        k->rms_norm(y, y, weight, n_head * a->head_dim, norm_eps(a));
     if (a->qk_norm == CLB_QK_NORM_HEAD)
-        for (uint32_t h = 0; h < n_head; h++)
-            k->rms_norm(y + h * a->head_dim, y + h * a->head_dim, weight, a->head_dim, eps);
+        norm_heads(j, y, n_head, weight);
     if (a->clip_qkv > 0)
         k->clip(y, a->clip_qkv, n_head * a->head_dim);
-    for (uint32_t h = 0; h < n_head; h++)
-        if (a->rope == CLB_ROPE_HALF)
-            k->rope_half(y + h * a->head_dim, cosine, sine, a->rope_dim);
-        else
-            k->rope_interleaved(y + h * a->head_dim, cosine, sine, a->rope_dim);
+    for (uint32_t h = 0; h < n_head && rotated; h++)
+        rotate(j, y + h * a->head_dim, r);
+    if (a->qk_norm == CLB_QK_NORM_HEAD_AFTER_ROPE || (a->qk_norm == CLB_QK_NORM_L2 && rotated))
+        norm_heads(j, y, n_head, weight);
+}
+
+/* Llama 4 makes queries of layers without rope longer with their position. */
+static void scale_by_position(const struct job *j, uint32_t r)
+{
+    const struct clb_acts *x = j->x;
+    const struct clb_arch *a = x->a;
+    float steps = floorf(((float)x->p->position[r] + 1) / a->attn_temperature_floor);
+    float scale = 1 + a->attn_temperature_scale * (float)clb_log(1 + (double)steps);
+
+    j->be->k.scale(x->q + r * x->ld_q, scale, a->n_head * a->head_dim);
 }
 
 static void project(void *arg, unsigned thread, unsigned n_thread)
@@ -43,13 +79,15 @@ static void project(void *arg, unsigned thread, unsigned n_thread)
 
     clb_share(x->p->n_row, thread, n_thread, &first, &last);
     for (uint32_t r = first; r < last; r++)
-        clb_cpu_norm_row(j->be, x, r, x->x + r * x->ld_hidden, j->l->attn_norm, j->quantised);
+        clb_cpu_branch_row(j->be, x, r, clb_cpu_attn_norm(j->l), j->quantised);
     clb_pool_barrier(j->be->pool);
     clb_cpu_list_run(j->be, x, &j->qkv, thread);
     clb_pool_barrier(j->be->pool);
     for (uint32_t r = first; r < last; r++) {
         finish_heads(j, x->q + r * x->ld_q, a->n_head, j->l->q_norm, r);
         finish_heads(j, x->k + r * x->ld_k, a->n_kv_head, j->l->k_norm, r);
+        if (a->attn_temperature_scale > 0 && a->no_rope[j->l->index])
+            scale_by_position(j, r);
         if (a->clip_qkv > 0)
             j->be->k.clip(x->v + r * x->ld_v, a->clip_qkv, a->n_kv_head * a->value_dim);
     }

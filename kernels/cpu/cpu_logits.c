@@ -29,7 +29,8 @@ static void logits(void *arg, unsigned thread, unsigned n_thread)
 
     clb_share(x->p->n_logit, thread, n_thread, &first, &last);
     for (uint32_t i = first; i < last; i++)
-        clb_cpu_norm_row(j->be, x, i, x->x + x->p->logit_row[i] * x->ld_hidden, x->w->final_norm,
+        clb_cpu_norm_row(j->be, x, i, x->x + x->p->logit_row[i] * x->ld_hidden,
+                         (struct clb_cpu_norm){ x->w->final_norm, x->w->final_norm_bias },
                          clb_cpu_quantised(&x->w->output));
     clb_pool_barrier(j->be->pool);
     clb_cpu_list_run(j->be, x, &j->list, thread);

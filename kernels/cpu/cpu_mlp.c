@@ -85,13 +85,13 @@ static void run(void *arg, unsigned thread, unsigned n_thread)
 
     clb_share(x->p->n_row, thread, n_thread, &first, &last);
     for (uint32_t r = first; r < last; r++)
-        clb_cpu_norm_row(j->be, x, r, x->x + r * x->ld_hidden, j->l->mlp_norm,
-                         clb_cpu_quantised(&j->l->dense[CLB_GATE]) ||
-                             clb_cpu_quantised(&j->l->dense[CLB_UP]));
+        clb_cpu_branch_row(j->be, x, r, clb_cpu_mlp_norm(j->l),
+                           clb_cpu_quantised(&j->l->dense[CLB_GATE]) ||
+                               clb_cpu_quantised(&j->l->dense[CLB_UP]));
     clb_pool_barrier(j->be->pool);
     clb_cpu_mlp_run(j->be, x, &j->mlp, thread, n_thread);
     for (uint32_t r = first; r < last; r++)
-        clb_cpu_residual_row(j->be, x, x->x + r * x->ld_hidden, x->branch + r * x->ld_hidden);
+        clb_cpu_residual_row(j->be, x, r, x->branch + r * x->ld_hidden, clb_cpu_mlp_norm(j->l));
 }
 
 bool clb_cpu_mlp(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,

@@ -2,16 +2,49 @@
  * results stand in slot order. */
 #include "kernels/cpu/cpu.h"
 
+#include <string.h>
+
 struct job {
     struct clb_backend *be;
     struct clb_acts *x;
+    const uint8_t *const *block;
     struct clb_cpu_mlp mlp;
 };
+
+/* Llama 4: an expert reads its rows times their weights. They go where its results will be. */
+static void scale_input(const struct job *j, uint32_t slot)
+{
+    const struct clb_acts *x = j->x;
+    const struct clb_routes *r = &x->routes;
+    size_t row = r->row[slot], i = row * r->top_k;
+    float *y = x->slot_out + slot * x->ld_hidden;
+
+    while (r->slot[i] != slot)
+        i++;
+    memcpy(y, x->norm + row * x->ld_hidden, x->ld_hidden * sizeof *y);
+    j->be->k.scale(y, r->weight[i], x->a->hidden_size);
+    j->be->k.quantise(x->slot_record + slot * x->hidden_record, y, x->a->hidden_size);
+}
+
+/* Only for the experts of this call: the slots of earlier ones hold results. */
+static void scale_inputs(const struct job *j, unsigned thread, unsigned n_thread)
+{
+    const struct clb_routes *r = &j->x->routes;
+
+    for (uint32_t i = 0; i < r->n_active; i++)
+        for (uint32_t s = r->first[r->active[i]]; j->block[i] && s < r->first[r->active[i] + 1];
+             s++)
+            if (s % n_thread == thread)
+                scale_input(j, s);
+    clb_pool_barrier(j->be->pool);
+}
 
 static void run(void *arg, unsigned thread, unsigned n_thread)
 {
     struct job *j = arg;
 
+    if (j->x->a->scale_expert_input)
+        scale_inputs(j, thread, n_thread);
     clb_cpu_mlp_run(j->be, j->x, &j->mlp, thread, n_thread);
 }
 
@@ -25,7 +58,12 @@ static void add_expert(struct job *j, const struct clb_layer *l, uint32_t expert
 
     for (int p = 0; p < CLB_PARTS; p++)
         part[p] = clb_expert_matrix(x->w->reader, l->experts, (enum clb_part)p, block);
-    from.index = x->routes.row + slot;
+    if (x->a->scale_expert_input) {
+        from.f32 = x->slot_out + slot * x->ld_hidden;
+        from.record = x->slot_record + slot * x->hidden_record;
+    } else {
+        from.index = x->routes.row + slot;
+    }
     clb_cpu_mlp_set(x, &j->mlp, j->mlp.in.n++, part, &from, x->routes.first[expert + 1] - slot,
                     slot, x->slot_out + slot * x->ld_hidden);
     j->mlp.out.n = j->mlp.in.n;
@@ -37,6 +75,7 @@ bool clb_cpu_moe_experts(struct clb_backend *be, struct clb_acts *x, const struc
     struct job j = {
         .be = be,
         .x = x,
+        .block = block,
         .mlp = { .in = { .l = x->linear }, .out = { .l = x->linear + l->n_expert } },
     };
 

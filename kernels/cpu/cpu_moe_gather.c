@@ -26,14 +26,18 @@ static void gather_row(const struct job *j, uint32_t row)
     float *sum = x->norm + row * x->ld_hidden; /* the input of the layer is not needed any more */
 
     memcpy(sum, x->slot_out + slot[0] * x->ld_hidden, n * sizeof *sum);
-    k->scale(sum, weight[0], n);
+    if (!x->a->scale_expert_input)
+        k->scale(sum, weight[0], n);
     for (uint32_t i = 1; i < top_k; i++)
-        k->scale_add(sum, x->slot_out + slot[i] * x->ld_hidden, weight[i], n);
+        if (x->a->scale_expert_input)
+            k->add(sum, x->slot_out + slot[i] * x->ld_hidden, n);
+        else
+            k->scale_add(sum, x->slot_out + slot[i] * x->ld_hidden, weight[i], n);
     if (j->shared && j->l->shared_gate.tiles)
         k->scale_add(sum, branch, clb_sigmoidf(x->score[row * x->ld_expert]), n);
     else if (j->shared)
         k->add(sum, branch, n);
-    clb_cpu_residual_row(j->be, x, x->x + row * x->ld_hidden, sum);
+    clb_cpu_residual_row(j->be, x, row, sum, clb_cpu_mlp_norm(j->l));
 }
 
 static void gather(void *arg, unsigned thread, unsigned n_thread)

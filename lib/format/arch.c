@@ -58,41 +58,40 @@ static const struct field fields[] = {
     N(n_kv_head, RUNS, 1, HEADS),
     N(head_dim, RUNS, 1, HEADS),
     N(value_dim, RUNS, 1, HEADS),
-    W(qk_norm, BIT(CLB_QK_NORM_NONE) | BIT(CLB_QK_NORM_HEAD) | BIT(CLB_QK_NORM_FULL),
-      qk_norm_words),
+    W(qk_norm, RUNS, qk_norm_words),
     R(qk_norm_eps, RUNS),
     B(q_bias, RUNS),
     B(k_bias, RUNS),
     B(v_bias, RUNS),
     B(o_bias, RUNS),
-    B(sinks, RUNS_NOT),
+    B(sinks, RUNS),
     R(clip_qkv, RUNS),
     R(attn_scale, RUNS),
     R(attn_softcap, RUNS),
-    R(attn_temperature_scale, RUNS_NOT),
-    R(attn_temperature_floor, RUNS_NOT),
+    R(attn_temperature_scale, RUNS),
+    R(attn_temperature_floor, RUNS),
     N(q_lora_rank, RUNS_NOT, 0, RANK),
     N(kv_lora_rank, RUNS_NOT, 0, RANK),
     N(qk_nope_dim, RUNS_NOT, 0, HEADS),
     N(qk_rope_dim, RUNS_NOT, 0, HEADS),
     R(lora_norm_eps, RUNS_NOT),
     NL(window, RUNS, POSITIONS),
-    NL(chunk, RUNS_NOT, POSITIONS),
-    BL(no_rope, RUNS_NOT),
+    NL(chunk, RUNS, POSITIONS),
+    BL(no_rope, RUNS),
     N(index_heads, RUNS_NOT, 0, HEADS),
     N(index_head_dim, RUNS_NOT, 0, HEADS),
     N(index_top_k, RUNS_NOT, 0, POSITIONS),
     BL(linear_attention, RUNS_NOT),
     B(attn_output_gate, RUNS_NOT),
 
-    W(rope, BIT(CLB_ROPE_HALF) | BIT(CLB_ROPE_INTERLEAVED), rope_words),
+    W(rope, RUNS, rope_words),
     N(rope_dim, RUNS, 0, CLB_MAX_ROPE),
     R(rope_scale, RUNS),
-    N(rope_long_from, RUNS_NOT, 0, POSITIONS),
-    R(rope_scale_long, RUNS_NOT),
+    N(rope_long_from, RUNS, 0, POSITIONS),
+    R(rope_scale_long, RUNS),
 
-    W(norm, BIT(CLB_NORM_RMS), norm_words),
-    W(norm_place, BIT(CLB_NORM_BEFORE), place_words),
+    W(norm, RUNS, norm_words),
+    W(norm_place, RUNS, place_words),
     R(norm_eps, RUNS),
     B(norm_plus_one, RUNS_NOT),
 
@@ -102,32 +101,31 @@ static const struct field fields[] = {
     NL(layer_top_k, RUNS, CLB_MAX_TOP_K),
     N(expert_size, RUNS, 1, WIDTH),
     N(dense_size, RUNS, 0, WIDTH),
-    W(router, BIT(CLB_ROUTER_SOFTMAX_TOPK) | BIT(CLB_ROUTER_TOPK_SOFTMAX), router_words),
-    B(router_bias, RUNS_NOT),
-    B(router_correction, RUNS_NOT),
-    B(router_two_layers, RUNS_NOT),
-    R(router_jitter, RUNS_NOT),
-    N(n_group, RUNS_NOT, 0, CLB_MAX_EXPERTS),
-    N(top_groups, RUNS_NOT, 0, CLB_MAX_EXPERTS),
-    W(group_score, BIT(CLB_GROUP_NONE), group_words),
+    W(router, RUNS, router_words),
+    B(router_bias, RUNS),
+    B(router_correction, RUNS),
+    B(router_two_layers, RUNS),
+    R(router_jitter, RUNS),
+    N(n_group, RUNS, 0, CLB_MAX_EXPERTS),
+    N(top_groups, RUNS, 0, CLB_MAX_EXPERTS),
+    W(group_score, RUNS, group_words),
     B(topk_normalise, RUNS),
-    R(topk_normalise_min, RUNS_NOT),
+    R(topk_normalise_min, RUNS),
     R(router_clip, RUNS),
     R(routed_scale, RUNS),
-    B(scale_expert_input, RUNS_NOT),
+    B(scale_expert_input, RUNS),
     N(shared_size, RUNS, 0, WIDTH),
     B(shared_gate, RUNS),
-    B(expert_bias, RUNS_NOT),
-    W(act, BIT(CLB_ACT_SILU) | BIT(CLB_ACT_GELU) | BIT(CLB_ACT_GELU_TANH) | BIT(CLB_ACT_RELU),
-      act_words),
-    R(act_limit, RUNS_NOT),
-    R(act_alpha, RUNS_NOT),
+    B(expert_bias, RUNS),
+    W(act, RUNS, act_words),
+    R(act_limit, RUNS),
+    R(act_alpha, RUNS),
 
     R(embedding_scale, RUNS),
     R(residual_scale, RUNS),
     R(logit_scale, RUNS),
     R(logit_softcap, RUNS),
-    B(output_bias, RUNS_NOT),
+    B(output_bias, RUNS),
     B(tied_embeddings, RUNS),
 };
 
@@ -429,4 +427,18 @@ uint32_t clb_arch_layer_top_k(const struct clb_arch *a, uint32_t layer)
 bool clb_arch_is_moe(const struct clb_arch *a, uint32_t layer)
 {
     return a->layer_experts[layer] > 0;
+}
+
+uint32_t clb_arch_first_key(const struct clb_arch *a, uint32_t layer, uint32_t position)
+{
+    uint32_t window = a->window[layer], chunk = a->chunk[layer];
+    uint32_t by_window = window && position >= window ? position - window + 1 : 0;
+    uint32_t by_chunk = chunk ? position / chunk * chunk : 0;
+
+    return by_window > by_chunk ? by_window : by_chunk;
+}
+
+uint32_t clb_arch_choosable(const struct clb_arch *a, uint32_t n)
+{
+    return a->n_group ? n / a->n_group * a->top_groups : n;
 }

@@ -120,6 +120,10 @@ struct clb_arch {
 float clb_arch_attn_scale(const struct clb_arch *a);
 uint32_t clb_arch_layer_top_k(const struct clb_arch *a, uint32_t layer);
 bool clb_arch_is_moe(const struct clb_arch *a, uint32_t layer);
+/* Of n experts of a layer, how many a token can choose from: those of the groups it keeps. */
+uint32_t clb_arch_choosable(const struct clb_arch *a, uint32_t n);
+/* The first position that a query at `position` sees: window and chunk are considered. */
+uint32_t clb_arch_first_key(const struct clb_arch *a, uint32_t layer, uint32_t position);
 
 /* Appends the JSON object, keys in the order of the field table, neutral values left out. Per-layer
  * lists are arrays of n_layer values; left out when all are neutral, one value when all are equal.

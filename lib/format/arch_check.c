@@ -95,6 +95,9 @@ static bool check_attention(const struct clb_arch *a, struct clb_err *err)
 
     return divides(err, "n_kv_head", a->n_kv_head, "n_head", a->n_head) &&
            only_with(err, "qk_norm_eps", a->qk_norm_eps > 0, q_norm, "'qk_norm'") &&
+           (!(a->attn_temperature_scale > 0) ||
+            given(err, "attn_temperature_floor", a->attn_temperature_floor > 0,
+                  "'attn_temperature_scale'")) &&
            only_with(err, "attn_temperature_floor", a->attn_temperature_floor > 0,
                      a->attn_temperature_scale > 0, "'attn_temperature_scale'") &&
            only_with(err, "index_head_dim", a->index_head_dim, a->index_heads, "'index_heads'") &&
@@ -107,6 +110,8 @@ static bool check_router(const struct clb_arch *a, struct clb_err *err)
     bool clamped = a->act == CLB_ACT_CLAMPED_SWIGLU, groups = a->n_group > 0;
 
     return at_most(err, "top_k", a->top_k, "n_expert", a->n_expert) &&
+           (a->router != CLB_ROUTER_SPARSEMIXER ||
+            at_most(err, "top_k", a->top_k, "the choices of sparsemixer", 2)) &&
            only_with(err, "router_jitter", a->router_jitter > 0,
                      a->router == CLB_ROUTER_SPARSEMIXER, "'router' sparsemixer") &&
            only_with(err, "top_groups", a->top_groups, groups, "'n_group'") &&
@@ -136,8 +141,12 @@ static bool check_layer(const struct clb_arch *a, uint32_t l, struct clb_err *er
         return divides(err, "n_group", a->n_group, "layer_experts", experts);
     if (a->layer_top_k[l] && !at_most(err, "layer_top_k", a->layer_top_k[l], "top_k", a->top_k))
         return false;
-    return at_most(err, a->layer_top_k[l] ? "layer_top_k" : "top_k", clb_arch_layer_top_k(a, l),
-                   "layer_experts", experts);
+    const char *field = a->layer_top_k[l] ? "layer_top_k" : "top_k";
+    uint32_t top_k = clb_arch_layer_top_k(a, l);
+
+    return at_most(err, field, top_k, "layer_experts", experts) &&
+           at_most(err, field, top_k, "the experts of 'top_groups'",
+                   clb_arch_choosable(a, experts));
 }
 
 static bool check_layers(const struct clb_arch *a, struct clb_err *err)

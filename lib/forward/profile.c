@@ -55,26 +55,26 @@ static void mlp(struct clb_profile *f, enum clb_stage stage,
 }
 
 /* Keys that a row at `position` sees. */
-static uint64_t n_key(uint32_t window, uint32_t position)
+static uint64_t n_key(const struct clb_arch *a, uint32_t layer, uint32_t position)
 {
-    return window && position >= window ? window : position + 1ull;
+    return position + 1ull - clb_arch_first_key(a, layer, position);
 }
 
 /* The cache of a sequence is read once per pass, from the first key to the last that a row sees. */
 static void attention(struct clb_profile *f, const struct clb_arch *a, const struct clb_pass *p,
                       uint32_t layer)
 {
-    uint32_t window = a->window[layer], first = 0;
+    uint32_t first = 0;
     uint64_t per_key = (uint64_t)a->n_head * (a->head_dim + a->value_dim);
 
     for (uint32_t r = 0; r < p->n_row; r++) {
         uint32_t s = p->sequence[r];
 
-        count_macs(f, CLB_STAGE_MIX, n_key(window, p->position[r]) * per_key, true);
+        count_macs(f, CLB_STAGE_MIX, n_key(a, layer, p->position[r]) * per_key, true);
         if (r == 0 || p->sequence[r - 1] != s)
             first = r;
         if (r + 1 == p->n_row || p->sequence[r + 1] != s) {
-            uint64_t keys = n_key(window, p->position[first]) + p->position[r] - p->position[first];
+            uint64_t keys = n_key(a, layer, p->position[first]) + p->position[r] - p->position[first];
 
             f->bytes[CLB_STAGE_MIX] +=
                 keys * clb_kv_pool_shape(p->seq[s]->pool)->layer_bytes / CLB_KV_BLOCK;
@@ -97,6 +97,7 @@ void clb_profile_pass(struct clb_profile *f, const struct clb_weights *w, const 
         matrix(f, CLB_STAGE_PROJECT, &l->v, p->n_row);
         attention(f, a, p, i);
         matrix(f, CLB_STAGE_OUTPUT, &l->o, p->n_row);
+        matrix(f, CLB_STAGE_GATE, &l->router_in, p->n_row);
         matrix(f, CLB_STAGE_GATE, &l->router, p->n_row);
         matrix(f, CLB_STAGE_GATHER, &l->shared_gate, p->n_row);
         mlp(f, CLB_STAGE_GATHER, l->shared, p->n_row);

@@ -125,7 +125,7 @@ bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *
         if (a->router == CLB_ROUTER_SPARSEMIXER)
             most = clb_arch_layer_top_k(a, l);
         else if (a->n_group > 0)
-            most = most / a->n_group * a->top_groups;
+            most = clb_arch_choosable(a, most);
         most = most < CLB_MAX_TOP_K ? most : CLB_MAX_TOP_K;
         if (top_k > most) {
             clb_fail(err, CLB_USAGE,

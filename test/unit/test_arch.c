@@ -123,6 +123,10 @@ static void relations(void)
     a.q_lora_rank = 8, field_bad("q_lora_rank");
     a.attention = CLB_ATTN_MLA, field_bad("kv_lora_rank");
     a.n_group = 3, a.top_groups = 1, field_bad("n_group");
+    a.n_group = 4, a.top_groups = 1, a.group_score = CLB_GROUP_MAX, a.top_k = 3;
+    field_bad("top_k");
+    a.router = CLB_ROUTER_SPARSEMIXER, a.top_k = 3, field_bad("top_k");
+    a.attn_temperature_scale = 0.1f, field_bad("attn_temperature_floor");
     a.act_limit = 2, field_bad("act_limit");
     a.layer_experts[0] = a.layer_experts[1] = 0, a.dense_size = 8, field_bad("layer_experts");
     a.layer_experts[0] = 0, a.dense_size = 8;
@@ -145,14 +149,10 @@ static void unsupported(void)
     a.window[1] = 16, a.qk_norm = CLB_QK_NORM_FULL, a.tied_embeddings = true;
     CHECK(clb_arch_runnable(&a, &err));
     a.attention = CLB_ATTN_MLA, runs_not("attention");
-    a.sinks = true, runs_not("sinks");
-    a.chunk[1] = 16, runs_not("chunk");
-    a.no_rope[1] = true, runs_not("no_rope");
-    a.router = CLB_ROUTER_SIGMOID, runs_not("router");
-    a.norm = CLB_NORM_LAYER, runs_not("norm");
-    a.expert_bias = true, runs_not("expert_bias");
-    a.output_bias = true, runs_not("output_bias");
-    a.rope_long_from = 4096, runs_not("rope_long_from");
+    a.linear_attention[1] = true, runs_not("linear_attention");
+    a.attn_output_gate = true, runs_not("attn_output_gate");
+    a.index_top_k = 64, runs_not("index_top_k");
+    a.norm_plus_one = true, runs_not("norm_plus_one");
 }
 
 static void count_field(void *arg, const char *name, const char *value)

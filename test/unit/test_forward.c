@@ -76,7 +76,45 @@ static void ref_norm(double *y, const double *x, const float *w, uint32_t n, dou
     for (uint32_t i = 0; i < n; i++)
         sum += x[i] * x[i];
     for (uint32_t i = 0; i < n; i++)
-        y[i] = x[i] / sqrt(sum / n + eps) * (double)w[i];
+        y[i] = x[i] / sqrt(sum / n + eps) * (w ? (double)w[i] : 1);
+}
+
+/* A norm of the model's own kind over hidden_size values. */
+static void ref_hidden_norm(const struct clb_arch *a, double *y, const double *x, const float *w,
+                            const float *b)
+{
+    uint32_t n = a->hidden_size;
+    double mean = 0, sum = 0;
+
+    if (a->norm == CLB_NORM_RMS) {
+        ref_norm(y, x, w, n, (double)a->norm_eps);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        mean += x[i] / n;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (x[i] - mean) * (x[i] - mean);
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = (x[i] - mean) / sqrt(sum / n + (double)a->norm_eps) * (double)w[i] + (double)b[i];
+}
+
+/* What a branch reads of x, and what it adds to it. */
+static void ref_enter(const struct clb_arch *a, double *y, const double *x, const float *w,
+                      const float *b)
+{
+    if (a->norm_place == CLB_NORM_AFTER)
+        memcpy(y, x, a->hidden_size * sizeof *y);
+    else
+        ref_hidden_norm(a, y, x, w, b);
+}
+
+static void ref_leave(const struct clb_arch *a, double *x, double *y, const float *w,
+                      const float *b)
+{
+    if (a->norm_place == CLB_NORM_AFTER)
+        ref_hidden_norm(a, y, y, w, b);
+    for (uint32_t i = 0; i < a->hidden_size; i++)
+        x[i] += (a->residual_scale > 0 ? (double)a->residual_scale : 1) * y[i];
 }
 
 static double ref_act(uint32_t act, double x)
@@ -101,18 +139,27 @@ static void ref_mlp(const struct ref *f, const struct clb_matrix part[CLB_PARTS]
 
     ref_linear(&part[CLB_GATE], x, gate);
     ref_linear(&part[CLB_UP], x, up);
-    for (uint32_t i = 0; i < n; i++)
-        gate[i] = ref_act(f->a->act, gate[i]) * up[i];
+    for (uint32_t i = 0; i < n; i++) {
+        double limit = (double)f->a->act_limit, g = fmin(gate[i], limit);
+
+        if (f->a->act == CLB_ACT_CLAMPED_SWIGLU)
+            gate[i] = g / (1 + exp(-(double)f->a->act_alpha * g)) *
+                      (fmax(-limit, fmin(limit, up[i])) + 1);
+        else
+            gate[i] = ref_act(f->a->act, gate[i]) * up[i];
+    }
     ref_linear(&part[CLB_DOWN], gate, y);
     free(gate);
 }
 
-static void ref_heads(const struct ref *f, double *y, uint32_t n_head, const float *w, uint32_t pos)
+static void ref_heads(const struct ref *f, const struct clb_layer *l, double *y, uint32_t n_head,
+                      const float *w, uint32_t pos)
 {
     const struct clb_arch *a = f->a;
     double eps = (double)(a->qk_norm_eps > 0 ? a->qk_norm_eps : a->norm_eps),
            scale = a->rope_scale > 0 ? (double)a->rope_scale : 1;
-    uint32_t dim = a->head_dim, half = a->rope_dim / 2;
+    uint32_t dim = a->head_dim, half = a->no_rope[l->index] ? 0 : a->rope_dim / 2;
+    const float *inv_freq = f->g->w.rope_inv_freq;
 
     if (a->qk_norm == CLB_QK_NORM_FULL)
         ref_norm(y, y, w, n_head * dim, eps);
@@ -124,22 +171,30 @@ static void ref_heads(const struct ref *f, double *y, uint32_t n_head, const flo
         for (uint32_t i = 0; i < half; i++) {
             bool inter = a->rope == CLB_ROPE_INTERLEAVED;
             double *p = y + h * dim + (inter ? 2 * i : i), *q = p + (inter ? 1 : half);
-            double angle = (double)pos * (double)f->g->w.rope_inv_freq[i], p0 = *p, q0 = *q;
+            double angle = (double)pos * (double)inv_freq[i], p0 = *p, q0 = *q;
             *p = (p0 * cos(angle) - q0 * sin(angle)) * scale;
             *q = (q0 * cos(angle) + p0 * sin(angle)) * scale;
         }
+    for (uint32_t h = 0; h < n_head; h++)
+        if (a->qk_norm == CLB_QK_NORM_HEAD_AFTER_ROPE)
+            ref_norm(y + h * dim, y + h * dim, w, dim, eps);
+        else if (a->qk_norm == CLB_QK_NORM_L2 && half)
+            ref_norm(y + h * dim, y + h * dim, NULL, dim, eps);
 }
 
-static void ref_attend(const struct ref *f, uint32_t layer, uint32_t pos, uint32_t head,
+static void ref_attend(const struct ref *f, const struct clb_layer *l, uint32_t pos, uint32_t head,
                        const double *q, double *out)
 {
     const struct clb_arch *a = f->a;
-    uint32_t kv = head / (a->n_head / a->n_kv_head), win = a->window[layer];
-    uint32_t low = win && pos + 1 > win ? pos + 1 - win : 0;
-    double s[LENGTH], sum = 0, cap = (double)a->attn_softcap;
+    uint32_t kv = head / (a->n_head / a->n_kv_head), win = a->window[l->index];
+    uint32_t low = win && pos + 1 > win ? pos + 1 - win : 0, chunk = a->chunk[l->index];
+    double s[LENGTH], sum = l->sinks ? exp((double)l->sinks[head]) : 0;
+    double cap = (double)a->attn_softcap;
 
     for (uint32_t t = low; t <= pos; t++) {
         s[t] = 0;
+        if (chunk && t / chunk != pos / chunk)
+            continue;
         for (uint32_t d = 0; d < a->head_dim; d++)
             s[t] += q[d] * f->k[(t * a->n_kv_head + kv) * a->head_dim + d];
         s[t] *= a->attn_scale > 0 ? (double)a->attn_scale : 1 / sqrt(a->head_dim);
@@ -167,22 +222,26 @@ static void ref_attention(const struct ref *f, const struct clb_layer *l)
     for (uint32_t t = 0; t < f->n; t++) {
         double *k = f->k + (size_t)t * a->n_kv_head * a->head_dim,
                *v = f->v + (size_t)t * a->n_kv_head * a->value_dim;
-        ref_norm(in, f->x + t * h, l->attn_norm, h, (double)a->norm_eps);
+        ref_enter(a, in, f->x + t * h, l->attn_norm, l->attn_norm_bias);
         ref_linear(&l->k, in, k);
         ref_linear(&l->v, in, v);
-        ref_heads(f, k, a->n_kv_head, l->k_norm, t);
+        ref_heads(f, l, k, a->n_kv_head, l->k_norm, t);
         for (uint32_t i = 0; i < a->n_kv_head * a->value_dim && a->clip_qkv > 0; i++)
             v[i] = fmax(-(double)a->clip_qkv, fmin((double)a->clip_qkv, v[i]));
     }
     for (uint32_t t = 0; t < f->n; t++) {
-        ref_norm(in, f->x + t * h, l->attn_norm, h, (double)a->norm_eps);
+        ref_enter(a, in, f->x + t * h, l->attn_norm, l->attn_norm_bias);
         ref_linear(&l->q, in, q);
-        ref_heads(f, q, a->n_head, l->q_norm, t);
+        ref_heads(f, l, q, a->n_head, l->q_norm, t);
+        for (uint32_t i = 0; i < a->n_head * a->head_dim && a->no_rope[l->index]; i++)
+            q[i] *= 1 + (a->attn_temperature_scale > 0
+                             ? (double)a->attn_temperature_scale *
+                                   log1p(floor((t + 1) / (double)a->attn_temperature_floor))
+                             : 0);
         for (uint32_t i = 0; i < a->n_head; i++)
-            ref_attend(f, l->index, t, i, q + i * a->head_dim, mix + i * a->value_dim);
+            ref_attend(f, l, t, i, q + i * a->head_dim, mix + i * a->value_dim);
         ref_linear(&l->o, mix, y);
-        for (uint32_t i = 0; i < h; i++)
-            f->x[t * h + i] += multiplier(a->residual_scale) * y[i];
+        ref_leave(a, f->x + t * h, y, l->attn_norm, l->attn_norm_bias);
     }
 }
 
@@ -198,50 +257,120 @@ static void ref_softmax(double *x, uint32_t n)
         x[i] /= sum;
 }
 
-/* Chooses by repeated search for the largest. */
-static void ref_route(const struct clb_arch *a, double *s, uint32_t n, uint32_t k, uint32_t *id,
-                      double *w)
+static uint32_t ref_largest(const double *s, uint32_t n)
 {
-    double sum = 0;
+    uint32_t best = 0;
+
+    for (uint32_t e = 1; e < n; e++)
+        if (s[e] > s[best])
+            best = e;
+    return best;
+}
+
+/* Groups that are not among the best: their scores become 0. */
+static void ref_keep_groups(const struct clb_arch *a, double *s, uint32_t n)
+{
+    uint32_t size = n / a->n_group, kept = 0;
+    double worth[64], copy[64];
+
+    memcpy(copy, s, n * sizeof *s);
+    for (uint32_t g = 0; g < a->n_group; g++) {
+        uint32_t best = ref_largest(copy + g * size, size);
+
+        worth[g] = copy[g * size + best];
+        copy[g * size + best] = -INFINITY;
+        if (a->group_score == CLB_GROUP_TOP2_SUM)
+            worth[g] += copy[g * size + ref_largest(copy + g * size, size)];
+    }
+    for (uint32_t i = 0; i < a->top_groups; i++) {
+        uint32_t g = ref_largest(worth, a->n_group);
+
+        worth[g] = -INFINITY;
+        kept |= 1u << g;
+    }
+    for (uint32_t e = 0; e < n; e++)
+        if (!(kept >> e / size & 1))
+            s[e] = 0;
+}
+
+/* PhiMoE: the best, weighed against those that are nearly as good; then again without it. */
+static void ref_sparsemixer(const struct clb_arch *a, double *s, uint32_t n, uint32_t k,
+                            uint32_t *id, double *w)
+{
+    for (uint32_t i = 0; i < k; i++) {
+        double sum = 0;
+
+        id[i] = ref_largest(s, n);
+        double best = s[id[i]];
+        for (uint32_t e = 0; e < n; e++)
+            if ((best - s[e]) / fmax(fabs(s[e]), best) <= 2 * (double)a->router_jitter)
+                sum += exp(s[e] - best);
+        w[i] = 1 / sum;
+        s[id[i]] = -INFINITY;
+    }
+}
+
+/* Chooses by repeated search for the largest. */
+static void ref_route(const struct clb_arch *a, const float *correction, double *s, uint32_t n,
+                      uint32_t k, uint32_t *id, double *w)
+{
+    double sum = 0, choice[64];
+
+    if (a->router == CLB_ROUTER_SPARSEMIXER) {
+        ref_sparsemixer(a, s, n, k, id, w);
+        return;
+    }
 
     for (uint32_t i = 0; i < n && a->router_clip > 0; i++)
         s[i] = fmax(-(double)a->router_clip, fmin((double)a->router_clip, s[i]));
     if (a->router == CLB_ROUTER_SOFTMAX_TOPK)
         ref_softmax(s, n);
+    for (uint32_t e = 0; e < n; e++) {
+        if (a->router == CLB_ROUTER_SIGMOID)
+            s[e] = 1 / (1 + exp(-s[e]));
+        choice[e] = s[e] + (correction ? (double)correction[e] : 0);
+    }
+    if (a->n_group)
+        ref_keep_groups(a, choice, n);
     for (uint32_t i = 0; i < k; i++) {
-        id[i] = 0;
-        for (uint32_t e = 1; e < n; e++)
-            if (s[e] > s[id[i]])
-                id[i] = e;
+        id[i] = ref_largest(choice, n);
         w[i] = s[id[i]];
-        s[id[i]] = -INFINITY;
+        choice[id[i]] = -INFINITY;
         sum += w[i];
     }
+    sum = fmax(sum, (double)a->topk_normalise_min);
     if (a->router == CLB_ROUTER_TOPK_SOFTMAX)
         ref_softmax(w, k);
     for (uint32_t i = 0; i < k; i++)
         w[i] *= multiplier(a->routed_scale) /
-                (a->router == CLB_ROUTER_SOFTMAX_TOPK && a->topk_normalise ? sum : 1);
+                (a->router != CLB_ROUTER_TOPK_SOFTMAX && a->topk_normalise ? sum : 1);
 }
 
 static void ref_experts(const struct ref *f, const struct clb_layer *l, const double *in,
                         double *sum)
 {
     const struct clb_arch *a = f->a;
-    double score[64], w[64], y[512];
+    double score[64], first[64], w[64], y[512], scaled[512];
     uint32_t id[64];
 
-    ref_linear(&l->router, in, score);
-    ref_route(a, score, l->n_expert, l->top_k, id, w);
+    if (l->router_in.tiles) {
+        ref_linear(&l->router_in, in, first);
+        for (uint32_t e = 0; e < l->n_expert; e++)
+            first[e] = tanh(first[e]);
+    }
+    ref_linear(&l->router, l->router_in.tiles ? first : in, score);
+    ref_route(a, l->router_correction, score, l->n_expert, l->top_k, id, w);
     memset(sum, 0, a->hidden_size * sizeof *sum);
     for (uint32_t i = 0; i < l->top_k; i++) {
         struct clb_matrix part[CLB_PARTS];
         for (int p = 0; p < CLB_PARTS; p++)
             part[p] = clb_expert_matrix(&f->g->reader, l->experts, (enum clb_part)p,
                                         f->g->reader.data + l->experts->offset[id[i]]);
-        ref_mlp(f, part, in, y);
         for (uint32_t d = 0; d < a->hidden_size; d++)
-            sum[d] += w[i] * y[d];
+            scaled[d] = in[d] * (a->scale_expert_input ? w[i] : 1);
+        ref_mlp(f, part, scaled, y);
+        for (uint32_t d = 0; d < a->hidden_size; d++)
+            sum[d] += (a->scale_expert_input ? 1 : w[i]) * y[d];
     }
     if (!l->shared[CLB_GATE].tiles)
         return;
@@ -260,13 +389,12 @@ static void ref_layer(const struct ref *f, const struct clb_layer *l)
 
     ref_attention(f, l);
     for (uint32_t t = 0; t < f->n; t++) {
-        ref_norm(in, f->x + t * h, l->mlp_norm, h, (double)f->a->norm_eps);
+        ref_enter(f->a, in, f->x + t * h, l->mlp_norm, l->mlp_norm_bias);
         if (l->n_expert)
             ref_experts(f, l, in, y);
         else
             ref_mlp(f, l->dense, in, y);
-        for (uint32_t i = 0; i < h; i++)
-            f->x[t * h + i] += multiplier(f->a->residual_scale) * y[i];
+        ref_leave(f->a, f->x + t * h, y, l->mlp_norm, l->mlp_norm_bias);
     }
 }
 
@@ -300,7 +428,7 @@ static void ref_forward(const struct rig *g, const int32_t *ids, uint32_t n, dou
         ref_layer(&f, &g->w.layer[l]);
     for (uint32_t t = 0; t < n; t++) {
         double *y = logits + (size_t)t * a->vocab_size, cap = (double)a->logit_softcap;
-        ref_norm(in, f.x + t * h, g->w.final_norm, h, (double)a->norm_eps);
+        ref_hidden_norm(a, in, f.x + t * h, g->w.final_norm, g->w.final_norm_bias);
         ref_linear(&g->w.output, in, y);
         for (uint32_t i = 0; i < a->vocab_size; i++) {
             y[i] *= multiplier(a->logit_scale);
@@ -401,6 +529,57 @@ static void odd_sizes(struct clb_arch *a)
     a->vocab_size = 101;
 }
 
+static void sigmoid(struct clb_arch *a) { a->router = CLB_ROUTER_SIGMOID; a->routed_scale = 2.5f; }
+static void correction(struct clb_arch *a) { sigmoid(a); a->router_correction = true; a->top_k = 3; }
+static void ernie(struct clb_arch *a)
+{
+    a->router_correction = true;
+    a->topk_normalise_min = 0.6f;
+}
+static void groups_by_max(struct clb_arch *a)
+{
+    a->n_group = 4;
+    a->top_groups = 2;
+    a->group_score = CLB_GROUP_MAX;
+    a->top_k = 3;
+}
+static void groups_by_two(struct clb_arch *a)
+{
+    correction(a);
+    groups_by_max(a);
+    a->group_score = CLB_GROUP_TOP2_SUM;
+}
+static void sparsemixer(struct clb_arch *a)
+{
+    a->router = CLB_ROUTER_SPARSEMIXER;
+    a->router_jitter = 0.3f;
+    a->topk_normalise = false;
+}
+static void router_bias(struct clb_arch *a) { topk_softmax(a); a->router_bias = true; }
+static void two_layers(struct clb_arch *a) { topk_softmax(a); a->router_two_layers = true; }
+static void scaled_input(struct clb_arch *a) { sigmoid(a); a->scale_expert_input = true; }
+static void expert_bias(struct clb_arch *a) { a->expert_bias = true; }
+static void clamped(struct clb_arch *a)
+{
+    a->act = CLB_ACT_CLAMPED_SWIGLU;
+    a->act_limit = 0.2f;
+    a->act_alpha = 1.702f;
+}
+static void sinks(struct clb_arch *a) { a->sinks = true; window(a); }
+static void chunks(struct clb_arch *a) { a->chunk[0] = 48; a->chunk[1] = 130; }
+static void no_rope(struct clb_arch *a)
+{
+    a->no_rope[1] = true;
+    a->attn_temperature_scale = 0.9f;
+    a->attn_temperature_floor = 16;
+}
+static void nowhere_rope(struct clb_arch *a) { a->rope = CLB_ROPE_NONE; a->rope_dim = 0; }
+static void norm_after_rope(struct clb_arch *a) { a->qk_norm = CLB_QK_NORM_HEAD_AFTER_ROPE; }
+static void norm_l2(struct clb_arch *a) { no_rope(a); a->qk_norm = CLB_QK_NORM_L2; }
+static void layer_norm(struct clb_arch *a) { a->norm = CLB_NORM_LAYER; a->norm_eps = 0.01f; }
+static void post_norm(struct clb_arch *a) { a->norm_place = CLB_NORM_AFTER; dense_layer(a); }
+static void output_bias(struct clb_arch *a) { a->output_bias = true; }
+
 /* Random weights amplify what rounding does, and small differences flip choices: not here. */
 static void calm(struct clb_arch *a) { a->residual_scale = 0.2f; a->top_k = 8; }
 
@@ -412,7 +591,10 @@ static const struct {
     V(plain), V(not_normalised), V(topk_softmax), V(router_clip), V(all_experts), V(one_expert),
     V(per_layer), V(shared), V(shared_gate), V(dense_layer), V(head_norm), V(full_norm), V(biases),
     V(softcap), V(window), V(multipliers), V(partial_rope), V(interleaved), V(value_width),
-    V(one_kv_head), V(gelu), V(gelu_tanh), V(relu), V(odd_sizes),
+    V(one_kv_head), V(gelu), V(gelu_tanh), V(relu), V(odd_sizes), V(sigmoid), V(correction),
+    V(ernie), V(groups_by_max), V(groups_by_two), V(sparsemixer), V(router_bias), V(two_layers),
+    V(scaled_input), V(expert_bias), V(clamped), V(sinks), V(chunks), V(no_rope), V(nowhere_rope),
+    V(norm_after_rope), V(norm_l2), V(layer_norm), V(post_norm), V(output_bias),
 };
 /* clang-format on */
 
@@ -529,8 +711,13 @@ static void ties_go_to_the_lowest_id(void)
     uint64_t expert_rows[16] = { 0 };
     struct clb_profile f = { .expert_rows = expert_rows };
     struct rig_batch b = {
-        .n_seq = 1, .chunk = 20, .ids = { ids }, .length = { 20 }, .out = { out },
-        .profile = &f, .top_k = 3,
+        .n_seq = 1,
+        .chunk = 20,
+        .ids = { ids },
+        .length = { 20 },
+        .out = { out },
+        .profile = &f,
+        .top_k = 3,
     };
 
     tiny_arch(&a);
@@ -565,7 +752,7 @@ static void refusals(void)
     CHECK(!clb_backend_cpu.acts_new(
         g.be, &x, &a, &(struct clb_acts_shape){ .max_rows = UINT32_MAX, .top_k = 64 }, &err));
     CHECK_EQ(err.code, CLB_NO_SPACE);
-    a.router = CLB_ROUTER_SIGMOID;
+    a.linear_attention[1] = true;
     CHECK(!clb_backend_cpu.acts_new(g.be, &x, &a, &(struct clb_acts_shape){ .max_rows = 1 }, &err));
     CHECK_EQ(err.code, CLB_UNSUPPORTED);
     CHECK(!clb_backend_cpu.begin(g.be, g.x, &g.w, &(struct clb_pass){ .n_row = 5 }, &err));
