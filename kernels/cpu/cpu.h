@@ -14,6 +14,7 @@
 enum {
     CLB_CPU_ROWS = 128,   /* most rows of one piece of a product: their records stay in L2 */
     CLB_CPU_TILES = 4,    /* most tiles of one piece of a gated product: its scratch stays in L1 */
+    CLB_CPU_HEAD_ROWS = 16, /* most rows of one head's product in MLA */
     CLB_CPU_QUERIES = 32, /* most queries that share a KV block */
 };
 
@@ -41,6 +42,12 @@ struct clb_cpu_group {
 /* Weights of a norm of hidden_size values; bias NULL: none. */
 struct clb_cpu_norm {
     const float *weight, *bias;
+};
+
+/* Inputs and outputs of a head's product in MLA: rows of f32, records, rows of whole tiles. */
+struct clb_cpu_head_scratch {
+    float *in, *out;
+    uint8_t *record;
 };
 
 /* What choosing experts for one row needs, one per thread. */
@@ -104,8 +111,9 @@ struct clb_acts {
     uint64_t bytes; /* of the block, this struct included */
     struct clb_acts_shape shape;
     uint32_t top_k, n_thread;
-    size_t ld_hidden, ld_q, ld_k, ld_v, ld_mix, ld_expert, ld_value;
-    size_t hidden_record, mix_record_bytes;
+    uint32_t n_kv_head, key_dim, value_dim; /* as attention meets them (see clb_kv_shape) */
+    size_t ld_hidden, ld_q, ld_k, ld_v, ld_mix, ld_expert, ld_value, ld_query, ld_mixed, ld_q_a;
+    size_t hidden_record, mix_record_bytes, q_a_record_bytes;
     uint32_t n_partial; /* queries that `partial` has room for */
     bool huge;          /* huge pages were asked for */
 
@@ -121,7 +129,13 @@ struct clb_acts {
     float *branch;        /* [R][ld_hidden] output of a branch */
     float *cosine, *sine; /* [R][rope_dim / 2] */
 
+    /* MLA: k is the latent and the rotated key, v the same rows */
     float *q, *k, *v;               /* [R][ld_q], [R][ld_k], [R][ld_v] */
+    float *query;                   /* [R][ld_query] what meets keys: q, but for MLA */
+    float *mixed;                   /* [R][ld_mixed] what values were mixed to: mix, but for MLA */
+    float *q_a;                     /* [R][ld_q_a] MLA: the query's latent */
+    uint8_t *q_a_record;            /* [R][q_a_record_bytes] */
+    struct clb_cpu_head_scratch *head; /* [n_thread] MLA */
     float *mix;                     /* [R][ld_mix] attention's output, heads side by side */
     uint8_t *mix_record;            /* [R][mix_record_bytes] */
     struct clb_cpu_group *group;    /* [R] */
@@ -173,6 +187,9 @@ void clb_cpu_branch_row(const struct clb_backend *be, struct clb_acts *x, uint32
 /* x[row] += residual_scale * branch; where norms come after, the branch's norm (taken in place). */
 void clb_cpu_residual_row(const struct clb_backend *be, const struct clb_acts *x, uint32_t row,
                           float *branch, struct clb_cpu_norm w);
+/* Rotates one head of a row, unless the layer has no positions. */
+void clb_cpu_rotate(const struct clb_backend *be, const struct clb_acts *x,
+                    const struct clb_layer *l, float *head, uint32_t row);
 /* Keys and values of rows first..last-1 to the KV cache of their sequences. */
 void clb_cpu_append(const struct clb_acts *x, uint32_t layer, uint32_t first, uint32_t last);
 
@@ -186,6 +203,12 @@ void clb_cpu_list_plan(const struct clb_backend *be, struct clb_cpu_list *list);
 /* Called by every thread; returns when no piece is left to take (others may still compute). */
 void clb_cpu_list_run(const struct clb_backend *be, const struct clb_acts *x,
                       struct clb_cpu_list *list, unsigned thread);
+
+/* cpu_mla.c: the stage of projections; and, called by every thread, what each head mixed to values
+ * (mixed to mix). */
+bool clb_cpu_mla_project(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l);
+void clb_cpu_mla_values(const struct clb_backend *be, const struct clb_acts *x,
+                        const struct clb_layer *l, atomic_uint *next, unsigned thread);
 
 /* cpu_router.c: one row's logits score[n] (overwritten) to chosen[top_k], best first, and their
  * weights. correction: [n] or NULL. */

@@ -15,24 +15,54 @@ static void set_strides(struct clb_acts *x, const struct clb_arch *a)
 {
     x->ld_hidden = clb_cpu_ld(a->hidden_size);
     x->ld_q = clb_cpu_ld((uint64_t)a->n_head * a->head_dim);
-    x->ld_k = clb_cpu_ld((uint64_t)a->n_kv_head * a->head_dim);
-    x->ld_v = clb_cpu_ld((uint64_t)a->n_kv_head * a->value_dim);
+    x->ld_k = clb_cpu_ld((uint64_t)x->n_kv_head * x->key_dim);
+    x->ld_v = a->attention == CLB_ATTN_MLA ? x->ld_k
+                                           : clb_cpu_ld((uint64_t)x->n_kv_head * x->value_dim);
+    x->ld_query = clb_cpu_ld((uint64_t)a->n_head * x->key_dim);
+    x->ld_mixed = clb_cpu_ld((uint64_t)a->n_head * x->value_dim);
+    x->ld_q_a = clb_cpu_ld(a->q_lora_rank);
+    x->q_a_record_bytes = clb_record_bytes(a->q_lora_rank);
     x->ld_mix = clb_cpu_ld((uint64_t)a->n_head * a->value_dim);
     x->ld_expert = clb_cpu_ld(a->n_expert);
-    x->ld_value = clb_cpu_ld(a->value_dim);
+    x->ld_value = clb_cpu_ld(x->value_dim);
     x->hidden_record = clb_record_bytes(a->hidden_size);
     x->mix_record_bytes = clb_record_bytes(a->n_head * a->value_dim);
+}
+
+static void lay_out_mla(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a)
+{
+    uint64_t rows = x->shape.max_rows, width = sizeof(float), most_rows = CLB_CPU_HEAD_ROWS;
+    uint32_t in = (uint32_t)most(a->qk_nope_dim, a->kv_lora_rank);
+    uint64_t out = most(a->value_dim, a->kv_lora_rank) + 2 * CLB_TILE; /* both ends inside a tile */
+
+    x->q_a = clb_carve_rows(c, rows, a->q_lora_rank ? x->ld_q_a : 0, width);
+    x->q_a_record = clb_carve_rows(c, rows, x->q_a_record_bytes, 1);
+    x->head = clb_carve(c, x->n_thread, sizeof *x->head);
+    for (unsigned t = 0; t < x->n_thread; t++) {
+        struct clb_cpu_head_scratch s = {
+            .in = clb_carve_rows(c, most_rows, clb_cpu_ld(in), width),
+            .out = clb_carve_rows(c, most_rows, out, width),
+            .record = clb_carve_rows(c, most_rows, clb_record_bytes(in), 1),
+        };
+        if (x->head)
+            x->head[t] = s;
+    }
 }
 
 static void lay_out_attention(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a)
 {
     uint64_t rows = x->shape.max_rows, width = sizeof(float);
     uint64_t per_block = CLB_CPU_QUERIES;
+    bool mla = a->attention == CLB_ATTN_MLA;
 
     x->q = clb_carve_rows(c, rows, x->ld_q, width);
     x->k = clb_carve_rows(c, rows, x->ld_k, width);
-    x->v = clb_carve_rows(c, rows, x->ld_v, width);
+    x->v = mla ? x->k : clb_carve_rows(c, rows, x->ld_v, width);
     x->mix = clb_carve_rows(c, rows, x->ld_mix, width);
+    x->query = mla ? clb_carve_rows(c, rows, x->ld_query, width) : x->q;
+    x->mixed = mla ? clb_carve_rows(c, rows, x->ld_mixed, width) : x->mix;
+    if (mla)
+        lay_out_mla(x, c, a);
     x->mix_record = clb_carve_rows(c, rows, x->mix_record_bytes, 1);
     x->group = clb_carve(c, rows, sizeof *x->group);
     x->total_m = clb_carve_rows(c, rows, a->n_head, width);
@@ -124,6 +154,7 @@ static bool measure(struct clb_acts *x, const struct clb_backend *be, const stru
                     const struct clb_acts_shape *s)
 {
     struct clb_carver c = { 0 };
+    struct clb_kv_shape kv;
 
     *x = (struct clb_acts){ .shape = *s, .top_k = s->top_k };
     if (s->top_k > CLB_MAX_TOP_K)
@@ -132,6 +163,11 @@ static bool measure(struct clb_acts *x, const struct clb_backend *be, const stru
         x->top_k = (uint32_t)most(x->top_k, clb_arch_layer_top_k(a, l));
     x->n_thread = clb_pool_threads(be->pool);
     x->n_partial = x->n_thread > 1 ? x->n_thread * 8 * CLB_CPU_QUERIES : 0;
+    if (!clb_kv_shape_init(&kv, a, s->kv_dtype))
+        return false;
+    x->n_kv_head = kv.n_kv_head;
+    x->key_dim = kv.key_dim;
+    x->value_dim = kv.value_dim;
     set_strides(x, a);
     lay_out(x, &c, a);
     x->bytes = c.at;

@@ -55,7 +55,7 @@ void clb_cpu_append(const struct clb_acts *x, uint32_t layer, uint32_t first, ui
 {
     const struct clb_pass *p = x->p;
 
-    for (uint32_t head = 0; head < x->a->n_kv_head; head++)
+    for (uint32_t head = 0; head < x->n_kv_head; head++)
         for (uint32_t r = first; r < last; r++) {
             const struct clb_kv_seq *s = p->seq[p->sequence[r]];
             const struct clb_kv_shape *shape = clb_kv_pool_shape(s->pool);

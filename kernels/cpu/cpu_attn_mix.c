@@ -36,8 +36,8 @@ static struct item item_at(const struct job *j, uint32_t i)
     const struct clb_arch *a = j->x->a;
     const uint32_t *position = j->x->p->position;
     struct item it = { .rows = j->x->group[i / j->per_group] };
-    uint32_t share = a->n_head / a->n_kv_head;  /* query heads of a KV head */
-    uint32_t cut = j->per_group / a->n_kv_head; /* items of a KV head */
+    uint32_t share = a->n_head / j->x->n_kv_head;  /* query heads of a KV head */
+    uint32_t cut = j->per_group / j->x->n_kv_head; /* items of a KV head */
     uint32_t within = i % j->per_group % cut * j->heads;
 
     it.kv_head = i % j->per_group / cut;
@@ -76,7 +76,7 @@ static void tile(const struct job *j, const struct item *it, uint32_t block,
 
     for (uint32_t r = it->rows.row; r < it->rows.row + it->rows.n; r++)
         for (uint32_t h = 0; h < it->n_head && visible(j, r, block, &from, &to); h++, n++) {
-            q[n] = x->q + r * x->ld_q + (it->head + h) * shape->key_dim;
+            q[n] = x->query + r * x->ld_query + (size_t)(it->head + h) * shape->key_dim;
             o[n] = out->o + n * x->ld_value;
             first[n] = (uint8_t)from;
             last[n] = (uint8_t)to;
@@ -104,7 +104,7 @@ static void tile(const struct job *j, const struct item *it, uint32_t block,
 
 static float *total_o(const struct clb_acts *x, uint32_t row, uint32_t head)
 {
-    return x->mix + row * x->ld_mix + head * x->a->value_dim;
+    return x->mixed + row * x->ld_mixed + (size_t)head * x->value_dim;
 }
 
 static void start(const struct job *j, const struct item *it)
@@ -115,7 +115,7 @@ static void start(const struct job *j, const struct item *it)
         for (uint32_t h = it->head; h < it->head + it->n_head; h++) {
             x->total_m[r * x->a->n_head + h] = -INFINITY;
             x->total_l[r * x->a->n_head + h] = 0;
-            memset(total_o(x, r, h), 0, x->a->value_dim * sizeof(float));
+            memset(total_o(x, r, h), 0, x->value_dim * sizeof(float));
         }
 }
 
@@ -130,7 +130,7 @@ static void fold(const struct job *j, const struct item *it, uint32_t block,
             uint32_t at = r * x->a->n_head + it->head + h;
 
             j->be->k.attn_fold(&x->total_m[at], &x->total_l[at], total_o(x, r, it->head + h),
-                               part->m[n], part->l[n], part->o + n * x->ld_value, x->a->value_dim);
+                               part->m[n], part->l[n], part->o + n * x->ld_value, x->value_dim);
         }
 }
 
@@ -155,7 +155,7 @@ static void finish(const struct job *j, const struct item *it)
 
     for (uint32_t r = it->rows.row; r < it->rows.row + it->rows.n; r++)
         for (uint32_t h = it->head; h < it->head + it->n_head; h++)
-            j->be->k.scale(total_o(x, r, h), share_of_values(j, r, h), x->a->value_dim);
+            j->be->k.scale(total_o(x, r, h), share_of_values(j, r, h), x->value_dim);
 }
 
 /* Many items: each is one thread's, the longest (latest) first. */
@@ -235,14 +235,13 @@ static void shared_items(void *arg, unsigned thread, unsigned n_thread)
 /* A query and a key, as clb_cpu_run counts: 4 per multiply-accumulate. */
 static uint64_t cost(const struct job *j)
 {
-    const struct clb_arch *a = j->x->a;
     uint64_t pairs = 0;
 
     for (uint32_t i = 0; i < j->n_item; i += j->per_group) {
         struct item it = item_at(j, i);
         pairs += (it.last - it.first + 1ull) * CLB_KV_BLOCK * it.rows.n;
     }
-    return pairs * a->n_head * (a->head_dim + a->value_dim) * 4;
+    return pairs * j->x->a->n_head * (j->x->key_dim + j->x->value_dim) * 4;
 }
 
 static bool few_items(struct job *j)
@@ -267,12 +266,12 @@ bool clb_cpu_attn_mix(struct clb_backend *be, struct clb_acts *x, const struct c
                       struct clb_err *err)
 {
     const struct clb_arch *a = x->a;
-    uint32_t share = a->n_head / a->n_kv_head;
+    uint32_t share = a->n_head / x->n_kv_head;
     struct job j = { .be = be, .x = x, .l = l };
 
     (void)err;
     j.heads = share < CLB_CPU_QUERIES ? share : CLB_CPU_QUERIES;
-    j.per_group = a->n_kv_head * ((share + j.heads - 1) / j.heads);
+    j.per_group = x->n_kv_head * ((share + j.heads - 1) / j.heads);
     j.n_item = x->n_group * j.per_group;
     atomic_init(&j.next, 0);
     clb_cpu_run(be, cost(&j), few_items(&j) ? shared_items : whole_items, &j);

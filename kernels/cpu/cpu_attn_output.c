@@ -8,6 +8,7 @@ struct job {
     struct clb_acts *x;
     const struct clb_layer *l;
     struct clb_cpu_list o;
+    atomic_uint next; /* MLA: the next head */
 };
 
 static void output(void *arg, unsigned thread, unsigned n_thread)
@@ -16,6 +17,10 @@ static void output(void *arg, unsigned thread, unsigned n_thread)
     struct clb_acts *x = j->x;
     uint32_t n = x->a->n_head * x->a->value_dim, first, last;
 
+    if (x->a->attention == CLB_ATTN_MLA) {
+        clb_cpu_mla_values(j->be, x, j->l, &j->next, thread);
+        clb_pool_barrier(j->be->pool);
+    }
     clb_share(x->p->n_row, thread, n_thread, &first, &last);
     for (uint32_t r = first; r < last; r++) {
         float *mix = x->mix + r * x->ld_mix;

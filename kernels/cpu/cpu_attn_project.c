@@ -27,18 +27,6 @@ static void norm_heads(const struct job *j, float *y, uint32_t n_head, const flo
         j->be->k.rms_norm(y + h * n, y + h * n, weight, n, norm_eps(j->x->a));
 }
 
-static void rotate(const struct job *j, float *head, uint32_t r)
-{
-    const struct clb_arch *a = j->x->a;
-    const float *cosine = j->x->cosine + (size_t)r * (a->rope_dim / 2);
-    const float *sine = j->x->sine + (size_t)r * (a->rope_dim / 2);
-
-    if (a->rope == CLB_ROPE_HALF)
-        j->be->k.rope_half(head, cosine, sine, a->rope_dim);
-    else
-        j->be->k.rope_interleaved(head, cosine, sine, a->rope_dim);
-}
-
 /* Heads of one row side by side: n_head * head_dim. */
 static void finish_heads(const struct job *j, float *y, uint32_t n_head, const float *weight,
                          uint32_t r)
@@ -53,8 +41,8 @@ static void finish_heads(const struct job *j, float *y, uint32_t n_head, const f
         norm_heads(j, y, n_head, weight);
     if (a->clip_qkv > 0)
         k->clip(y, a->clip_qkv, n_head * a->head_dim);
-    for (uint32_t h = 0; h < n_head && rotated; h++)
-        rotate(j, y + h * a->head_dim, r);
+    for (uint32_t h = 0; h < n_head; h++)
+        clb_cpu_rotate(j->be, j->x, j->l, y + h * a->head_dim, r);
     if (a->qk_norm == CLB_QK_NORM_HEAD_AFTER_ROPE || (a->qk_norm == CLB_QK_NORM_L2 && rotated))
         norm_heads(j, y, n_head, weight);
 }
@@ -103,6 +91,8 @@ bool clb_cpu_attn_project(struct clb_backend *be, struct clb_acts *x, const stru
     struct job j = { .be = be, .x = x, .l = l, .qkv = { .l = x->linear, .n = 3 } };
 
     (void)err;
+    if (x->a->attention == CLB_ATTN_MLA)
+        return clb_cpu_mla_project(be, x, l);
     for (int i = 0; i < 3; i++) {
         j.quantised |= clb_cpu_quantised(w[i]);
         x->linear[i] = (struct clb_cpu_linear){

@@ -35,7 +35,7 @@ bool clb_cpu_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_
                    const struct clb_pass *p, struct clb_err *err)
 {
     const struct clb_arch *a = w->arch;
-    uint32_t most = CLB_CPU_QUERIES / (a->n_head / a->n_kv_head); /* of a group; 0 counts as 1 */
+    uint32_t most = CLB_CPU_QUERIES / (a->n_head / x->n_kv_head); /* of a group; 0 counts as 1 */
 
     (void)be;
     if (!check(x, p, err))

@@ -42,6 +42,21 @@ void clb_cpu_branch_row(const struct clb_backend *be, struct clb_acts *x, uint32
     finish(be, x, row, quantised);
 }
 
+void clb_cpu_rotate(const struct clb_backend *be, const struct clb_acts *x,
+                    const struct clb_layer *l, float *head, uint32_t row)
+{
+    const struct clb_arch *a = x->a;
+    const float *cosine = x->cosine + (size_t)row * (a->rope_dim / 2);
+    const float *sine = x->sine + (size_t)row * (a->rope_dim / 2);
+
+    if (a->rope == CLB_ROPE_NONE || a->no_rope[l->index])
+        return;
+    if (a->rope == CLB_ROPE_HALF)
+        be->k.rope_half(head, cosine, sine, a->rope_dim);
+    else
+        be->k.rope_interleaved(head, cosine, sine, a->rope_dim);
+}
+
 void clb_cpu_residual_row(const struct clb_backend *be, const struct clb_acts *x, uint32_t row,
                           float *branch, struct clb_cpu_norm w)
 {

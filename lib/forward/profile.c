@@ -65,7 +65,8 @@ static void attention(struct clb_profile *f, const struct clb_arch *a, const str
                       uint32_t layer)
 {
     uint32_t first = 0;
-    uint64_t per_key = (uint64_t)a->n_head * (a->head_dim + a->value_dim);
+    const struct clb_kv_shape *shape = clb_kv_pool_shape(p->seq[0]->pool);
+    uint64_t per_key = (uint64_t)a->n_head * (shape->key_dim + shape->value_dim);
 
     for (uint32_t r = 0; r < p->n_row; r++) {
         uint32_t s = p->sequence[r];
@@ -92,10 +93,14 @@ void clb_profile_pass(struct clb_profile *f, const struct clb_weights *w, const 
     for (uint32_t i = 0; i < a->n_layer; i++) {
         const struct clb_layer *l = &w->layer[i];
 
+        matrix(f, CLB_STAGE_PROJECT, &l->q_a, p->n_row);
+        matrix(f, CLB_STAGE_PROJECT, &l->kv_a, p->n_row);
+        matrix(f, CLB_STAGE_PROJECT, &l->k_up, p->n_row);
         matrix(f, CLB_STAGE_PROJECT, &l->q, p->n_row);
         matrix(f, CLB_STAGE_PROJECT, &l->k, p->n_row);
         matrix(f, CLB_STAGE_PROJECT, &l->v, p->n_row);
         attention(f, a, p, i);
+        matrix(f, CLB_STAGE_OUTPUT, &l->v_up, p->n_row);
         matrix(f, CLB_STAGE_OUTPUT, &l->o, p->n_row);
         matrix(f, CLB_STAGE_GATE, &l->router_in, p->n_row);
         matrix(f, CLB_STAGE_GATE, &l->router, p->n_row);
