@@ -16,8 +16,8 @@ static void set_strides(struct clb_acts *x, const struct clb_arch *a)
     x->ld_hidden = clb_cpu_ld(a->hidden_size);
     x->ld_q = clb_cpu_ld((uint64_t)a->n_head * a->head_dim);
     x->ld_k = clb_cpu_ld((uint64_t)x->n_kv_head * x->key_dim);
-    x->ld_v = a->attention == CLB_ATTN_MLA ? x->ld_k
-                                           : clb_cpu_ld((uint64_t)x->n_kv_head * x->value_dim);
+    x->ld_v =
+        a->attention == CLB_ATTN_MLA ? x->ld_k : clb_cpu_ld((uint64_t)x->n_kv_head * x->value_dim);
     x->ld_query = clb_cpu_ld((uint64_t)a->n_head * x->key_dim);
     x->ld_mixed = clb_cpu_ld((uint64_t)a->n_head * x->value_dim);
     x->ld_q_a = clb_cpu_ld(a->q_lora_rank);
@@ -139,8 +139,8 @@ static void lay_out(struct clb_acts *x, struct clb_carver *c, const struct clb_a
     lay_out_choice(x, c, a);
     x->chosen = clb_carve(c, slots, sizeof *x->chosen);
     x->weight = clb_carve(c, slots, width);
-    x->inner = clb_carve(
-        c, most(slots * clb_cpu_ld(a->expert_size), rows * clb_cpu_ld(wide)), width);
+    x->inner =
+        clb_carve(c, most(slots * clb_cpu_ld(a->expert_size), rows * clb_cpu_ld(wide)), width);
     x->inner_record = clb_carve(c, most(slots * narrow_record, rows * wide_record), 1);
     x->slot_out = clb_carve_rows(c, slots, x->ld_hidden, width);
     x->slot_record = clb_carve_rows(c, a->scale_expert_input ? slots : 0, x->hidden_record, 1);

@@ -132,8 +132,12 @@ static void project(void *arg, unsigned thread, unsigned n_thread)
     struct clb_acts *x = j->x;
     const struct clb_arch *a = x->a;
     const struct head absorb = {
-        .w = &j->l->k_up, .n_out = a->kv_lora_rank,
-        .in = x->q, .ld_in = x->ld_q, .out = x->query, .ld_out = x->ld_query,
+        .w = &j->l->k_up,
+        .n_out = a->kv_lora_rank,
+        .in = x->q,
+        .ld_in = x->ld_q,
+        .out = x->query,
+        .ld_out = x->ld_query,
     };
     uint32_t first, last;
 
@@ -172,8 +176,8 @@ bool clb_cpu_mla_project(struct clb_backend *be, struct clb_acts *x, const struc
         .be = be,
         .x = x,
         .l = l,
-        .quantised = clb_cpu_quantised(&l->kv_a) || clb_cpu_quantised(&l->q_a) ||
-                     clb_cpu_quantised(&l->q),
+        .quantised =
+            clb_cpu_quantised(&l->kv_a) || clb_cpu_quantised(&l->q_a) || clb_cpu_quantised(&l->q),
         .down = { .l = x->linear, .n = 2 },
         .up = { .l = x->linear + 2, .n = l->q_a.tiles != NULL },
     };
@@ -195,8 +199,12 @@ void clb_cpu_mla_values(const struct clb_backend *be, const struct clb_acts *x,
                         const struct clb_layer *l, atomic_uint *next, unsigned thread)
 {
     const struct head values = {
-        .w = &l->v_up, .n_out = x->a->value_dim,
-        .in = x->mixed, .ld_in = x->ld_mixed, .out = x->mix, .ld_out = x->ld_mix,
+        .w = &l->v_up,
+        .n_out = x->a->value_dim,
+        .in = x->mixed,
+        .ld_in = x->ld_mixed,
+        .out = x->mix,
+        .ld_out = x->ld_mix,
     };
 
     every_head(be, x, &values, x->value_dim, x->a->value_dim, next, thread);

@@ -58,6 +58,14 @@ static bool check_mla(const struct clb_arch *a, struct clb_err *err)
     if (!given(err, "kv_lora_rank", a->kv_lora_rank, "'attention' mla") ||
         !given(err, "qk_nope_dim", a->qk_nope_dim, "'attention' mla"))
         return false;
+    if (!only_with(err, "qk_norm", a->qk_norm != CLB_QK_NORM_NONE, false, "'attention' gqa") ||
+        !only_with(err, "k_bias", a->k_bias, false, "'attention' gqa") ||
+        !only_with(err, "v_bias", a->v_bias, false, "'attention' gqa") ||
+        !only_with(err, "clip_qkv", a->clip_qkv > 0, false, "'attention' gqa") ||
+        !only_with(err, "attn_temperature_scale", a->attn_temperature_scale > 0, false,
+                   "'attention' gqa") ||
+        !at_most(err, "rope_dim", a->rope_dim, "qk_rope_dim", a->qk_rope_dim))
+        return false;
     if (a->qk_nope_dim + a->qk_rope_dim != a->head_dim) {
         clb_fail(err, CLB_BAD_INPUT,
                  "'head_dim' is %u, but 'qk_nope_dim' + 'qk_rope_dim' is %u + %u", a->head_dim,

@@ -75,7 +75,8 @@ static void attention(struct clb_profile *f, const struct clb_arch *a, const str
         if (r == 0 || p->sequence[r - 1] != s)
             first = r;
         if (r + 1 == p->n_row || p->sequence[r + 1] != s) {
-            uint64_t keys = n_key(a, layer, p->position[first]) + p->position[r] - p->position[first];
+            uint32_t more = p->position[r] - p->position[first];
+            uint64_t keys = n_key(a, layer, p->position[first]) + more;
 
             f->bytes[CLB_STAGE_MIX] +=
                 keys * clb_kv_pool_shape(p->seq[s]->pool)->layer_bytes / CLB_KV_BLOCK;

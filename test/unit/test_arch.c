@@ -148,7 +148,6 @@ static void unsupported(void)
     CHECK(clb_arch_runnable(&a, &err));
     a.window[1] = 16, a.qk_norm = CLB_QK_NORM_FULL, a.tied_embeddings = true;
     CHECK(clb_arch_runnable(&a, &err));
-    a.attention = CLB_ATTN_MLA, runs_not("attention");
     a.linear_attention[1] = true, runs_not("linear_attention");
     a.attn_output_gate = true, runs_not("attn_output_gate");
     a.index_top_k = 64, runs_not("index_top_k");

@@ -152,14 +152,28 @@ static void ref_mlp(const struct ref *f, const struct clb_matrix part[CLB_PARTS]
     free(gate);
 }
 
+static void ref_rotate(const struct ref *f, const struct clb_layer *l, double *head, uint32_t pos)
+{
+    const struct clb_arch *a = f->a;
+    uint32_t half = a->no_rope[l->index] ? 0 : a->rope_dim / 2;
+    double scale = a->rope_scale > 0 ? (double)a->rope_scale : 1;
+    bool inter = a->rope == CLB_ROPE_INTERLEAVED;
+
+    for (uint32_t i = 0; i < half; i++) {
+        double *p = head + (inter ? 2 * i : i), *q = p + (inter ? 1 : half), p0 = *p, q0 = *q;
+        double angle = (double)pos * (double)f->g->w.rope_inv_freq[i];
+
+        *p = (p0 * cos(angle) - q0 * sin(angle)) * scale;
+        *q = (q0 * cos(angle) + p0 * sin(angle)) * scale;
+    }
+}
+
 static void ref_heads(const struct ref *f, const struct clb_layer *l, double *y, uint32_t n_head,
                       const float *w, uint32_t pos)
 {
     const struct clb_arch *a = f->a;
-    double eps = (double)(a->qk_norm_eps > 0 ? a->qk_norm_eps : a->norm_eps),
-           scale = a->rope_scale > 0 ? (double)a->rope_scale : 1;
-    uint32_t dim = a->head_dim, half = a->no_rope[l->index] ? 0 : a->rope_dim / 2;
-    const float *inv_freq = f->g->w.rope_inv_freq;
+    double eps = (double)(a->qk_norm_eps > 0 ? a->qk_norm_eps : a->norm_eps);
+    uint32_t dim = a->head_dim;
 
     if (a->qk_norm == CLB_QK_NORM_FULL)
         ref_norm(y, y, w, n_head * dim, eps);
@@ -168,17 +182,11 @@ static void ref_heads(const struct ref *f, const struct clb_layer *l, double *y,
     for (uint32_t i = 0; i < n_head * dim && a->clip_qkv > 0; i++)
         y[i] = fmax(-(double)a->clip_qkv, fmin((double)a->clip_qkv, y[i]));
     for (uint32_t h = 0; h < n_head; h++)
-        for (uint32_t i = 0; i < half; i++) {
-            bool inter = a->rope == CLB_ROPE_INTERLEAVED;
-            double *p = y + h * dim + (inter ? 2 * i : i), *q = p + (inter ? 1 : half);
-            double angle = (double)pos * (double)inv_freq[i], p0 = *p, q0 = *q;
-            *p = (p0 * cos(angle) - q0 * sin(angle)) * scale;
-            *q = (q0 * cos(angle) + p0 * sin(angle)) * scale;
-        }
+        ref_rotate(f, l, y + h * dim, pos);
     for (uint32_t h = 0; h < n_head; h++)
         if (a->qk_norm == CLB_QK_NORM_HEAD_AFTER_ROPE)
             ref_norm(y + h * dim, y + h * dim, w, dim, eps);
-        else if (a->qk_norm == CLB_QK_NORM_L2 && half)
+        else if (a->qk_norm == CLB_QK_NORM_L2 && !a->no_rope[l->index])
             ref_norm(y + h * dim, y + h * dim, NULL, dim, eps);
 }
 
@@ -186,7 +194,8 @@ static void ref_attend(const struct ref *f, const struct clb_layer *l, uint32_t 
                        const double *q, double *out)
 {
     const struct clb_arch *a = f->a;
-    uint32_t kv = head / (a->n_head / a->n_kv_head), win = a->window[l->index];
+    uint32_t n_kv = a->attention == CLB_ATTN_MLA ? a->n_head : a->n_kv_head;
+    uint32_t kv = head / (a->n_head / n_kv), win = a->window[l->index];
     uint32_t low = win && pos + 1 > win ? pos + 1 - win : 0, chunk = a->chunk[l->index];
     double s[LENGTH], sum = l->sinks ? exp((double)l->sinks[head]) : 0;
     double cap = (double)a->attn_softcap;
@@ -196,7 +205,7 @@ static void ref_attend(const struct ref *f, const struct clb_layer *l, uint32_t 
         if (chunk && t / chunk != pos / chunk)
             continue;
         for (uint32_t d = 0; d < a->head_dim; d++)
-            s[t] += q[d] * f->k[(t * a->n_kv_head + kv) * a->head_dim + d];
+            s[t] += q[d] * f->k[(t * n_kv + kv) * a->head_dim + d];
         s[t] *= a->attn_scale > 0 ? (double)a->attn_scale : 1 / sqrt(a->head_dim);
         s[t] = exp(cap > 0 ? cap * tanh(s[t] / cap) : s[t]);
         sum += s[t];
@@ -204,7 +213,45 @@ static void ref_attend(const struct ref *f, const struct clb_layer *l, uint32_t 
     for (uint32_t d = 0; d < a->value_dim; d++) {
         out[d] = 0;
         for (uint32_t t = low; t <= pos; t++)
-            out[d] += s[t] / sum * f->v[(t * a->n_kv_head + kv) * a->value_dim + d];
+            out[d] += s[t] / sum * f->v[(t * n_kv + kv) * a->value_dim + d];
+    }
+}
+
+/* Multi-head latent attention as it is defined, not absorbed: keys and values of every head are
+ * made from the latent. Returns q, k, v of all positions; k and v have n_head heads. */
+static void ref_mla(const struct ref *f, const struct clb_layer *l, const double *in, uint32_t pos,
+                    double *q)
+{
+    const struct clb_arch *a = f->a;
+    uint32_t lora = a->kv_lora_rank, nope = a->qk_nope_dim, rope = a->qk_rope_dim;
+    double eps = (double)(a->lora_norm_eps > 0 ? a->lora_norm_eps : a->norm_eps);
+    const float *k_up = ref_rows(&l->k_up), *v_up = ref_rows(&l->v_up);
+    double latent[512], q_a[512];
+
+    ref_linear(&l->kv_a, in, latent);
+    ref_norm(latent, latent, l->kv_a_norm, lora, eps);
+    ref_rotate(f, l, latent + lora, pos);
+    if (l->q_a.tiles) {
+        ref_linear(&l->q_a, in, q_a);
+        ref_norm(q_a, q_a, l->q_a_norm, a->q_lora_rank, eps);
+    }
+    ref_linear(&l->q, l->q_a.tiles ? q_a : in, q);
+    for (uint32_t h = 0; h < a->n_head; h++) {
+        double *k = f->k + ((size_t)pos * a->n_head + h) * a->head_dim;
+        double *v = f->v + ((size_t)pos * a->n_head + h) * a->value_dim;
+
+        for (uint32_t d = 0; d < nope; d++) {
+            k[d] = 0;
+            for (uint32_t i = 0; i < lora; i++)
+                k[d] += (double)k_up[(h * lora + i) * nope + d] * latent[i];
+        }
+        memcpy(k + nope, latent + lora, rope * sizeof *k);
+        for (uint32_t d = 0; d < a->value_dim; d++) {
+            v[d] = 0;
+            for (uint32_t i = 0; i < lora; i++)
+                v[d] += (double)v_up[(h * a->value_dim + d) * lora + i] * latent[i];
+        }
+        ref_rotate(f, l, q + h * a->head_dim + nope, pos);
     }
 }
 
@@ -219,7 +266,7 @@ static void ref_attention(const struct ref *f, const struct clb_layer *l)
     uint32_t h = a->hidden_size;
     double in[512], q[4096], mix[4096], y[512];
 
-    for (uint32_t t = 0; t < f->n; t++) {
+    for (uint32_t t = 0; t < f->n && a->attention == CLB_ATTN_GQA; t++) {
         double *k = f->k + (size_t)t * a->n_kv_head * a->head_dim,
                *v = f->v + (size_t)t * a->n_kv_head * a->value_dim;
         ref_enter(a, in, f->x + t * h, l->attn_norm, l->attn_norm_bias);
@@ -231,8 +278,12 @@ static void ref_attention(const struct ref *f, const struct clb_layer *l)
     }
     for (uint32_t t = 0; t < f->n; t++) {
         ref_enter(a, in, f->x + t * h, l->attn_norm, l->attn_norm_bias);
-        ref_linear(&l->q, in, q);
-        ref_heads(f, l, q, a->n_head, l->q_norm, t);
+        if (a->attention == CLB_ATTN_MLA) {
+            ref_mla(f, l, in, t, q);
+        } else {
+            ref_linear(&l->q, in, q);
+            ref_heads(f, l, q, a->n_head, l->q_norm, t);
+        }
         for (uint32_t i = 0; i < a->n_head * a->head_dim && a->no_rope[l->index]; i++)
             q[i] *= 1 + (a->attn_temperature_scale > 0
                              ? (double)a->attn_temperature_scale *
@@ -418,8 +469,8 @@ static void ref_forward(const struct rig *g, const int32_t *ids, uint32_t n, dou
     double in[512];
 
     f.x = calloc((size_t)n * h, sizeof *f.x);
-    f.k = calloc((size_t)n * a->n_kv_head * a->head_dim, sizeof *f.k);
-    f.v = calloc((size_t)n * a->n_kv_head * a->value_dim, sizeof *f.v);
+    f.k = calloc((size_t)n * a->n_head * a->head_dim, sizeof *f.k);
+    f.v = calloc((size_t)n * a->n_head * a->value_dim, sizeof *f.v);
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t i = 0; i < h; i++)
             f.x[t * h + i] = multiplier(a->embedding_scale) *
@@ -530,7 +581,12 @@ static void odd_sizes(struct clb_arch *a)
 }
 
 static void sigmoid(struct clb_arch *a) { a->router = CLB_ROUTER_SIGMOID; a->routed_scale = 2.5f; }
-static void correction(struct clb_arch *a) { sigmoid(a); a->router_correction = true; a->top_k = 3; }
+static void correction(struct clb_arch *a)
+{
+    sigmoid(a);
+    a->router_correction = true;
+    a->top_k = 3;
+}
 static void ernie(struct clb_arch *a)
 {
     a->router_correction = true;
@@ -578,6 +634,25 @@ static void norm_after_rope(struct clb_arch *a) { a->qk_norm = CLB_QK_NORM_HEAD_
 static void norm_l2(struct clb_arch *a) { no_rope(a); a->qk_norm = CLB_QK_NORM_L2; }
 static void layer_norm(struct clb_arch *a) { a->norm = CLB_NORM_LAYER; a->norm_eps = 0.01f; }
 static void post_norm(struct clb_arch *a) { a->norm_place = CLB_NORM_AFTER; dense_layer(a); }
+static void mla(struct clb_arch *a)
+{
+    a->attention = CLB_ATTN_MLA;
+    a->n_head = a->n_kv_head = 3;
+    a->kv_lora_rank = 40; /* heads of k_up and v_up begin inside a tile */
+    a->qk_nope_dim = 13;
+    a->qk_rope_dim = a->rope_dim = 6;
+    a->head_dim = 19;
+    a->value_dim = 23;
+    a->rope = CLB_ROPE_INTERLEAVED;
+    a->attn_scale = 0.4f;
+}
+static void mla_two_latents(struct clb_arch *a)
+{
+    mla(a);
+    a->q_lora_rank = 36;
+    a->lora_norm_eps = 0.01f;
+    a->window[0] = 70;
+}
 static void output_bias(struct clb_arch *a) { a->output_bias = true; }
 
 /* Random weights amplify what rounding does, and small differences flip choices: not here. */
@@ -594,7 +669,8 @@ static const struct {
     V(one_kv_head), V(gelu), V(gelu_tanh), V(relu), V(odd_sizes), V(sigmoid), V(correction),
     V(ernie), V(groups_by_max), V(groups_by_two), V(sparsemixer), V(router_bias), V(two_layers),
     V(scaled_input), V(expert_bias), V(clamped), V(sinks), V(chunks), V(no_rope), V(nowhere_rope),
-    V(norm_after_rope), V(norm_l2), V(layer_norm), V(post_norm), V(output_bias),
+    V(norm_after_rope), V(norm_l2), V(layer_norm), V(post_norm), V(output_bias), V(mla),
+    V(mla_two_latents),
 };
 /* clang-format on */
 

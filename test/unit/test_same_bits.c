@@ -27,6 +27,45 @@ static void arch(struct clb_arch *a)
     a->attn_softcap = 3;
 }
 
+/* Multi-head latent attention, experts chosen in groups. */
+static void latent_arch(struct clb_arch *a)
+{
+    tiny_arch(a);
+    a->attention = CLB_ATTN_MLA;
+    a->n_head = a->n_kv_head = 5;
+    a->q_lora_rank = 36;
+    a->kv_lora_rank = 40;
+    a->qk_nope_dim = 18;
+    a->qk_rope_dim = a->rope_dim = 6;
+    a->head_dim = 24;
+    a->value_dim = 23;
+    a->rope = CLB_ROPE_INTERLEAVED;
+    a->router = CLB_ROUTER_SIGMOID;
+    a->router_correction = true;
+    a->n_group = 4;
+    a->top_groups = 2;
+    a->group_score = CLB_GROUP_TOP2_SUM;
+    a->top_k = 3;
+    a->routed_scale = 2.5f;
+    a->shared_size = 40;
+}
+
+/* Biases, sinks, layers without positions, experts that read scaled rows. */
+static void biased_arch(struct clb_arch *a)
+{
+    tiny_arch(a);
+    a->q_bias = a->k_bias = a->v_bias = a->o_bias = a->expert_bias = a->router_bias = true;
+    a->output_bias = a->sinks = a->no_rope[1] = a->scale_expert_input = true;
+    a->qk_norm = CLB_QK_NORM_L2;
+    a->attn_temperature_scale = 0.3f;
+    a->attn_temperature_floor = 16;
+    a->chunk[0] = 70;
+    a->norm = CLB_NORM_LAYER;
+    a->act = CLB_ACT_CLAMPED_SWIGLU;
+    a->act_limit = 0.5f;
+    a->act_alpha = 1.702f;
+}
+
 static float *run_rows(const struct rig_options *o, uint32_t chunk, uint32_t rows)
 {
     struct rig g;
@@ -61,13 +100,13 @@ static void differs(const char *what, unsigned n)
 }
 
 /* The whole set for one way of storing weights and cache. */
-static void whole_set(enum clb_dtype type, enum clb_kv_dtype kv)
+static void whole_set(void (*fill)(struct clb_arch *a), enum clb_dtype type, enum clb_kv_dtype kv)
 {
     static const uint32_t chunks[] = { 1, 7, 64, 150 };
     struct clb_arch a;
     struct tiny file;
 
-    arch(&a);
+    fill(&a);
     CHECK(tiny_build(
         &file, &(struct tiny_options){ .arch = &a, .seed = 9, .expert = type, .dense = type }));
     struct rig_options o = { .file = &file, .kv = kv, .n_thread = 1, .level = "scalar" };
@@ -103,27 +142,38 @@ static void whole_set(enum clb_dtype type, enum clb_kv_dtype kv)
 
 static void f32_weights(void)
 {
-    whole_set(CLB_F32, CLB_KV_F32);
+    whole_set(arch, CLB_F32, CLB_KV_F32);
 }
 static void fp16_weights(void)
 {
-    whole_set(CLB_F16, CLB_KV_F16);
+    whole_set(arch, CLB_F16, CLB_KV_F16);
 }
 static void bf16_weights(void)
 {
-    whole_set(CLB_BF16, CLB_KV_F16);
+    whole_set(arch, CLB_BF16, CLB_KV_F16);
 }
 static void int8_weights(void)
 {
-    whole_set(CLB_INT8, CLB_KV_F16);
+    whole_set(arch, CLB_INT8, CLB_KV_F16);
 }
 static void int4_weights(void)
 {
-    whole_set(CLB_INT4, CLB_KV_INT8);
+    whole_set(arch, CLB_INT4, CLB_KV_INT8);
 }
 static void mxfp4_weights(void)
 {
-    whole_set(CLB_MXFP4, CLB_KV_INT8);
+    whole_set(arch, CLB_MXFP4, CLB_KV_INT8);
+}
+
+static void latent_attention(void)
+{
+    whole_set(latent_arch, CLB_F32, CLB_KV_F32);
+    whole_set(latent_arch, CLB_INT8, CLB_KV_F16);
+}
+static void biases_and_sinks(void)
+{
+    whole_set(biased_arch, CLB_BF16, CLB_KV_F32);
+    whole_set(biased_arch, CLB_INT8, CLB_KV_INT8);
 }
 
 /* A prompt that the usual chunk of a session does not hold. */
@@ -300,6 +350,8 @@ int main(void)
     TEST(int8_weights);
     TEST(int4_weights);
     TEST(mxfp4_weights);
+    TEST(latent_attention);
+    TEST(biases_and_sinks);
     TEST(long_prompt);
     TEST(batch_or_alone);
     TEST(long_decode);
