@@ -220,7 +220,8 @@ static bool print_json(const struct run *r, const struct colibri_memory_stats *m
     clb_text_printf(
         &t,
         "\"plan\":{\"weights\":%llu,\"kv_cache\":%llu,\"activations\":%llu,\"host_buffers\":%llu,"
-        "\"total\":%llu,\"locked\":%llu,\"available\":%llu},\"peak_resident\":%llu,\"locked\":%llu,",
+        "\"total\":%llu,\"locked\":%llu,\"available\":%llu},\"peak_resident\":%llu,"
+        "\"locked\":%llu,",
         (unsigned long long)p->weights, (unsigned long long)p->kv_cache,
         (unsigned long long)p->activations, (unsigned long long)p->host_buffers,
         (unsigned long long)p->total, (unsigned long long)p->locked,

@@ -14,8 +14,9 @@
 
 struct clb_ahead;
 
-/* Whether parts of [at, at + n) seem to be missing in memory; looks at a sample. Says no when the
- * system does not tell (the file is somebody else's and read-only for us). */
+/* Whether parts of [at, at + n) seem to be missing in memory; looks at a sample. The system tells
+ * only who owns the file or may write it; for others a byte here and there is read, until one had
+ * to come from the disk. */
 bool clb_ahead_is_cold(const struct clb_mapfile *m, uint64_t at, uint64_t n);
 
 /* `m` and `numa` (where pages go; NULL: anywhere) are borrowed. */

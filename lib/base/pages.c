@@ -114,7 +114,8 @@ void *clb_pages_new(uint64_t bytes, bool huge, struct clb_residence *how, const 
 
     if (!block)
         return NULL;
-    advise(block, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* some systems give them unasked */
+    /* some systems give them unasked */
+    advise(block, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     if (how) /* both before locking, which takes the memory */
         clb_numa_place(&how->numa, block, bytes);
     if (clb_pages_lock(block, bytes, how, what, err))
