@@ -93,6 +93,16 @@ bool clb_resident_lock(struct clb_model *m, struct clb_err *err)
     return true;
 }
 
+void clb_resident_rows(const struct clb_model *m, const int32_t *id, uint32_t n)
+{
+    const struct clb_weights *w = &m->weights;
+    uint64_t row = clb_rows_bytes(w->embed_dtype, 1, w->arch->hidden_size);
+    uint64_t at = (uint64_t)((const uint8_t *)w->embed - m->reader.data);
+
+    for (uint32_t i = 0; m->ahead && i < n; i++)
+        clb_mapfile_want(&m->reader.map, at + (uint64_t)id[i] * row, row);
+}
+
 void clb_resident_end(struct clb_model *m)
 {
     clb_ahead_free(m->ahead);

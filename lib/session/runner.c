@@ -1,6 +1,7 @@
 #include "lib/session/runner.h"
 
 #include "lib/base/mem.h"
+#include "lib/model/resident.h"
 
 static void carve_pass(struct clb_runner *r, struct clb_carver *c, const struct clb_acts_shape *s)
 {
@@ -195,6 +196,7 @@ bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err)
     struct clb_numa_policy policy;
 
     clb_numa_enter(&m->residence.numa, &policy);
+    clb_resident_rows(m, r->token, r->pass.n_row);
     bool ok = clb_forward(&engine, r->acts, &r->pass, logits, r->profile, err);
     clb_numa_leave(&policy);
     if (!ok)
