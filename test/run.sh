@@ -84,8 +84,8 @@ for g in "${groups[@]}"; do
             binaries aarch64 "$COLIBRI_BUILD/aarch64" 'env COLIBRI_TEST_FULL= test/qemu.sh'
             scripts aarch64
         fi ;;
-    cli) bats_files cli "$COLIBRI_BUILD" "${full:+ }${full:---filter-tags !slow}" ;;
-    san-cli) bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags !slow' ;;
+    cli) bats_files cli "$COLIBRI_BUILD" "$([[ -n $full ]] || echo '--filter-tags !slow')" ;;
+    san-cli) bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags !slow,!release' ;;
     *) scripts "$g" ;;
     esac
 done

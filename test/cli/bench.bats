@@ -85,6 +85,10 @@ setup() {
     run_err 3 colibri-bench --tokens empty "$demo"
     run_err 3 colibri-bench --tokens nowhere "$demo"
     has "$message" "nowhere: cannot be opened"
+}
+
+# bats test_tags=release
+@test "bench: a file without end is no reason to take all memory" {
     for option in --tokens --perplexity; do
         run_err 4 timeout 20 bash -c 'ulimit -v 300000; colibri-bench -t 1 $1 /dev/zero "$2"' - $option "$demo"
         has "$message" "out of memory"

@@ -359,6 +359,7 @@ EOF
     run_err 2 colibri-inspect --encode --skip-special demo.bin
 }
 
+# bats test_tags=release
 @test "inspect: --encode, --decode: a line that memory does not hold is an error" {
     for option in --encode --decode; do
         run_err 4 timeout 20 bash -c 'ulimit -v 300000; colibri-inspect $1 demo.bin </dev/zero' - $option

@@ -248,6 +248,7 @@ END
     [[ $(wc -l <out2) == 1 ]]
 }
 
+# bats test_tags=release
 @test "prompts: input without end is no reason to take all memory, or to hang" {
     for mode in --lines --null --ids -q; do
         run_err 4 timeout 20 bash -c 'ulimit -v 300000; tr "\0" a </dev/zero | colibri-run -t 1 $1 "$2"' - $mode "$M"

@@ -29,12 +29,14 @@ distance() { # JSON of a dtype's distance from f32
     has "$output" '$ colibri-convert' 'where the bytes are' $'\n Paris' ExpertCompute 'decode tokens/s'
 }
 
+# bats test_tags=release
 @test "demo: all 120 continuations equal the reference in f32, in one run" {
     colibri-run --lines -n 8 "$COLIBRI_TEST_DEMO_F32" <prompts >got
     diff want got
     [[ $(right got) == "$(jq .capitals_right "$REFERENCE")" ]]
 }
 
+# bats test_tags=release
 @test "demo: so do the token ids" {
     jq -r '.capitals[] | .ids | join(" ")' "$REFERENCE" >ids
     jq -r '.capitals[] | .greedy | join(" ")' "$REFERENCE" >want-ids
@@ -42,22 +44,26 @@ distance() { # JSON of a dtype's distance from f32
     diff want-ids got
 }
 
+# bats test_tags=release
 @test "demo: perplexity in f32 is that of the reference" {
     colibri-bench --perplexity "$DEMO_SRC/held-out.txt" --json "$COLIBRI_TEST_DEMO_F32" >got
     jq -e --slurpfile r "$REFERENCE" '.tokens == $r[0].tokens' got
     jq -e --slurpfile r "$REFERENCE" '(.perplexity - $r[0].perplexity) | . < 0.0005 and . > -0.0005' got
 }
 
+# bats test_tags=release
 @test "demo: int8 knows at least 115 capitals and stays within 0.0030 nats" {
     colibri-run --lines -n 8 "$COLIBRI_TEST_DEMO" <prompts >got
     (($(right got) >= 115))
     distance int8 | jq -e '.kl <= 0.0030 and .same_choice > 0.97'
 }
 
+# bats test_tags=release
 @test "demo: int4 stays within 0.025 nats" {
     distance int4 | jq -e '.kl <= 0.025 and .same_choice > 0.88'
 }
 
+# bats test_tags=release
 @test "demo: bf16 loses nothing, fp16 next to nothing" {
     distance bf16 | jq -e '.kl == 0'
     distance fp16 | jq -e '.kl < 0.0001'

@@ -55,7 +55,8 @@ simple_infer() {
 
 @test "the program of libcolibri(3) compiles and runs" {
     sed -n '/^\.Sh EXAMPLES/,/^\.Sh SEE/p' "$REPO/man/libcolibri.3" | sed -n '/^\.Bd/,/^\.Ed/p' | sed '/^\./d; s/\\e/\\/g' >program.c
-    "${CC:-cc}" -std=c11 -Wall -Wextra -Werror -I "$REPO/lib" program.c -L "$COLIBRI_BUILD" -lcolibri \
+    # shellcheck disable=SC2086 # CC may be two words
+    ${CC:-cc} -std=c11 -Wall -Wextra -Werror -I "$REPO/lib" program.c -L "$COLIBRI_BUILD" -lcolibri \
         -Wl,-rpath,"$COLIBRI_BUILD" -o program
     run -0 ./program "$COLIBRI_TEST_DEMO"
     ((${#output} > 20))
