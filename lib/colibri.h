@@ -134,6 +134,7 @@ struct colibri_model_info {
     /* The publisher's defaults for sampling; NAN (top_k: -1): not given. */
     float temperature, top_p, min_p, repetition_penalty;
     int32_t top_k;
+    uint32_t n_text_eos; /* the last of eos_token that only the tokenizer names: text ends there */
 };
 COLIBRI_API int colibri_model_info(const struct colibri_model *model,
                                    struct colibri_model_info *info);

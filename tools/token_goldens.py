@@ -4,13 +4,17 @@
 usage: tools/token_goldens.py SOURCE_DIR... > /dev/null
 
 SOURCE_DIR is a folder with a published tokenizer.json and a tests.jsonl (lines with a "text"). Its vocabulary is cut to the
-first merges, so that the repository stays small and the pattern, the flags and the added tokens stay real.
-Wants tokenizers==0.23.3 from PyPI, which is the reference. Licences of the vocabularies: test/data/tokenizers/README.md.
+first merges, so that the repository stays small and the pattern, the flags and the added tokens stay real. A folder syn_* with
+a tokenizer.model and an spm_tests.jsonl gives goldens of that, too.
+Wants tokenizers==0.23.3 and sentencepiece==0.2.3 from PyPI, which are the references. Licences of the vocabularies:
+test/data/tokenizers/README.md.
 """
 import json
 import os
+import shutil
 import sys
 
+import sentencepiece
 import tokenizers
 
 assert tokenizers.__version__ == "0.23.3"
@@ -57,8 +61,8 @@ def cut(doc):
     return doc
 
 
-def texts(source):
-    rows = [json.loads(line)["text"] for line in open(os.path.join(source, "tests.jsonl"), encoding="utf-8")]
+def texts(source, tests):
+    rows = [json.loads(line)["text"] for line in open(os.path.join(source, tests), encoding="utf-8")]
     rows = [t for t in rows if len(t) <= 300]
     step = max(1, len(rows) // TEXTS)
     return rows[::step] + ["", " ", "  two  spaces", "\u0345\u0301e\u0301 \uac01", "a" * 200, "\U0001f1e9\U0001f1ea \u0915\u094d\u0937"]
@@ -73,25 +77,50 @@ def rows_of(tok, all_texts):
         row["decoded"] = tok.decode(row["ids"], skip_special_tokens=False)
         row["skipped"] = tok.decode(row["ids"], skip_special_tokens=True)
         yield row
+    for ids in random_ids(size + 2):
+        yield {"ids": ids, "decoded": tok.decode(ids, skip_special_tokens=False), "skipped": tok.decode(ids, skip_special_tokens=True)}
+
+
+def random_ids(size):
     state = 12345
     for _ in range(30):
         ids = []
         for _ in range(12):
             state = (state * 1103515245 + 12345) % 2 ** 31
-            ids.append((state >> 8) % (size + 2))
-        yield {"ids": ids, "decoded": tok.decode(ids, skip_special_tokens=False), "skipped": tok.decode(ids, skip_special_tokens=True)}
+            ids.append((state >> 8) % size)
+        yield ids
+
+
+def sentencepiece_rows(model, all_texts):
+    """Without what stands around a text: that is not the library's business."""
+    for text in all_texts:
+        ids = model.encode(text)
+        yield {"text": text, "plain": ids, "ids": ids, "decoded": model.decode(ids)}
+    for ids in random_ids(model.get_piece_size()):
+        yield {"ids": ids, "decoded": model.decode(ids)}
+
+
+def write(path, rows):
+    with open(path, "w", encoding="ascii") as f:
+        for row in rows:
+            f.write(json.dumps(row, separators=(",", ":")) + "\n")
 
 
 for source in sys.argv[1:]:
     name = os.path.basename(os.path.normpath(source))
     folder = os.path.join(out_root, name)
     os.makedirs(folder, exist_ok=True)
+    model = os.path.join(source, "tokenizer.model")
+    if os.path.exists(model) and name.startswith("syn_"):
+        shutil.copyfile(model, os.path.join(folder, "tokenizer.model"))
+        processor = sentencepiece.SentencePieceProcessor(model_file=model)
+        write(os.path.join(folder, "spm_golden.jsonl"), sentencepiece_rows(processor, texts(source, "spm_tests.jsonl")))
+    if not os.path.exists(os.path.join(source, "tokenizer.json")):
+        continue
     doc = cut(json.load(open(os.path.join(source, "tokenizer.json"), encoding="utf-8")))
     path = os.path.join(folder, "tokenizer.json")
     with open(path, "w", encoding="utf-8") as f:
         json.dump(doc, f, ensure_ascii=False, separators=(",", ":"))
         f.write("\n")
     tok = tokenizers.Tokenizer.from_file(path)
-    with open(os.path.join(folder, "golden.jsonl"), "w", encoding="ascii") as f:
-        for row in rows_of(tok, texts(source)):
-            f.write(json.dumps(row, separators=(",", ":")) + "\n")
+    write(os.path.join(folder, "golden.jsonl"), rows_of(tok, texts(source, "tests.jsonl")))

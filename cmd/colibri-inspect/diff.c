@@ -200,6 +200,7 @@ static bool same_float(float a, float b)
 static bool same_generation(const struct clb_generation *a, const struct clb_generation *b)
 {
     return a->bos_token == b->bos_token && a->n_eos == b->n_eos &&
+           a->n_text_eos == b->n_text_eos &&
            !memcmp(a->eos_token, b->eos_token, sizeof a->eos_token) &&
            same_float(a->temperature, b->temperature) && same_float(a->top_p, b->top_p) &&
            same_float(a->min_p, b->min_p) &&

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "lib/base/json.h"
 #include "lib/base/mapfile.h"
@@ -11,11 +12,12 @@
 #include "lib/cli/sigbus.h"
 #include "lib/format/reader.h"
 #include "lib/import/hf_tokenizer.h"
+#include "lib/import/spm_tokenizer.h"
 #include "lib/token/tokenizer.h"
 
 /* -- where the tokenizer comes from ----------------------------------------------------------- */
 
-enum { MOST_JSON = 256 << 20 };
+enum { MOST_JSON = 256 << 20, MOST_LINE = 256 << 20 };
 
 struct source {
     struct clb_reader model;
@@ -43,24 +45,55 @@ static void source_close(struct source *s)
     clb_reader_close(&s->model);
 }
 
-static bool open_json(struct source *s, const char *path, struct clb_err *err)
+/* Read, not mapped: its end may not go away while it is parsed. out->p is owned by the caller. */
+static bool read_file(struct clb_str *out, const char *path, struct clb_err *err)
 {
     struct clb_mapfile m;
     char *text = NULL;
 
     if (!clb_mapfile_open(&m, path, err))
         return false;
-    if (m.size > MOST_JSON) {
-        clb_mapfile_close(&m);
-        return clb_fail(err, CLB_UNSUPPORTED, "%s: is longer than %d bytes", path, MOST_JSON);
-    }
-    /* Read, not mapped: its end may not go away while it is parsed. */
-    bool ok =
-        (text = clb_new(m.size, 1, err)) && clb_mapfile_read(&m, text, 0, m.size, err) &&
-        clb_hf_tokenizer_compile(&s->tables, text, m.size, path, UINT32_MAX, err) &&
-        (clb_tokenizer_open(&s->t, s->tables.p, s->tables.n, err) || clb_fail_in(err, "%s", path));
-    clb_free(text);
+    bool ok = m.size <= MOST_JSON;
+    if (!ok)
+        clb_fail(err, CLB_UNSUPPORTED, "%s: is longer than %d bytes", path, MOST_JSON);
+    ok = ok && (text = clb_new(m.size, 1, err)) && clb_mapfile_read(&m, text, 0, m.size, err);
+    *out = (struct clb_str){ text, m.size };
     clb_mapfile_close(&m);
+    if (!ok)
+        clb_free(text);
+    return ok;
+}
+
+static bool open_tables(struct source *s, const char *path, struct clb_err *err)
+{
+    return clb_tokenizer_open(&s->t, s->tables.p, s->tables.n, err) || clb_fail_in(err, "%s", path);
+}
+
+static bool open_json(struct source *s, const char *path, struct clb_err *err)
+{
+    struct clb_str text;
+
+    if (!read_file(&text, path, err))
+        return false;
+    bool ok = clb_hf_tokenizer_compile(&s->tables, text.p, text.n, path, UINT32_MAX, err) &&
+              open_tables(s, path, err);
+    clb_free((char *)(uintptr_t)text.p);
+    return ok;
+}
+
+/* A tokenizer.model; config: the tokenizer_config.json beside it, or NULL. */
+static bool open_spm(struct source *s, const char *path, const char *config, struct clb_err *err)
+{
+    struct clb_spm_source from = { .file = path, .config_file = config, .vocab_size = UINT32_MAX };
+    bool ok = read_file(&from.model, path, err);
+
+    if (ok && config && !(ok = read_file(&from.config, config, err)))
+        clb_free((char *)(uintptr_t)from.model.p);
+    if (!ok)
+        return false;
+    ok = clb_spm_tokenizer_compile(&s->tables, &from, err) && open_tables(s, path, err);
+    clb_free((char *)(uintptr_t)from.model.p);
+    clb_free((char *)(uintptr_t)from.config.p);
     return ok;
 }
 
@@ -83,20 +116,39 @@ static bool has_suffix(const char *path, const char *suffix)
     return n >= m && !strcmp(path + n - m, suffix);
 }
 
+/* tokenizer.json is what programs read, so it comes first, as when converting. */
+static bool open_folder(struct source *s, const char *path, struct clb_err *err)
+{
+    struct clb_text json = { 0 }, model = { 0 }, config = { 0 };
+    bool ok;
+
+    clb_text_printf(&json, "%s/tokenizer.json", path);
+    clb_text_printf(&model, "%s/tokenizer.model", path);
+    clb_text_printf(&config, "%s/tokenizer_config.json", path);
+    if (json.failed || model.failed || config.failed)
+        ok = clb_fail_nomem(err, strlen(path));
+    else if (access(json.p, F_OK) != 0 && access(model.p, F_OK) == 0)
+        ok = open_spm(s, model.p, access(config.p, F_OK) == 0 ? config.p : NULL, err);
+    else
+        ok = open_json(s, json.p, err);
+    clb_text_free(&json);
+    clb_text_free(&model);
+    clb_text_free(&config);
+    return ok;
+}
+
 static bool source_open(struct source *s, const char *path, struct clb_err *err)
 {
     struct stat st;
-    struct clb_text file = { 0 };
 
     *s = (struct source){ .t = NULL };
     if (stat(path, &st) != 0)
         return clb_fail_sys(err, CLB_BAD_INPUT, "%s", path);
-    if (!S_ISDIR(st.st_mode))
-        return has_suffix(path, ".json") ? open_json(s, path, err) : open_model(s, path, err);
-    clb_text_printf(&file, "%s/tokenizer.json", path);
-    bool ok = file.failed ? clb_fail_nomem(err, strlen(path)) : open_json(s, file.p, err);
-    clb_text_free(&file);
-    return ok;
+    if (S_ISDIR(st.st_mode))
+        return open_folder(s, path, err);
+    return has_suffix(path, ".json")    ? open_json(s, path, err)
+           : has_suffix(path, ".model") ? open_spm(s, path, NULL, err)
+                                        : open_model(s, path, err);
 }
 
 /* -- lines ------------------------------------------------------------------------------------ */
@@ -185,26 +237,49 @@ void inspect_json(struct clb_text *out, struct clb_str s)
 typedef bool answer_fn(void *arg, const struct clb_tokenizer *t, struct request *r,
                        struct clb_text *out, struct clb_err *err);
 
-static bool is_blank(const char *line, ssize_t n)
+static bool is_blank(const struct clb_text *line)
 {
-    return strspn(line, " \t\r\n") >= (size_t)n;
+    return line->n == 0 || strspn(line->p, " \t\r\n") >= line->n;
+}
+
+/* The next line with its end; an empty one at the end of the input. */
+static bool read_line(struct clb_text *line, FILE *in, struct clb_err *err)
+{
+    char some[4096];
+    size_t n = 0;
+    int c = 0;
+
+    clb_text_clear(line);
+    while (c != '\n' && (c = getc(in)) != EOF) {
+        some[n++] = (char)c;
+        if (n < sizeof some && c != '\n')
+            continue;
+        clb_text_add(line, some, n);
+        n = 0;
+        if (line->n > MOST_LINE)
+            return clb_fail(err, CLB_UNSUPPORTED, "a line of standard input has more than %d bytes",
+                            MOST_LINE);
+        if (line->failed)
+            return clb_fail_nomem(err, line->n);
+    }
+    clb_text_add(line, some, n);
+    if (ferror(in))
+        return clb_fail_sys(err, CLB_BAD_INPUT, "<stdin>: cannot be read");
+    return !line->failed || clb_fail_nomem(err, line->n);
 }
 
 static bool each_line(const char *path, FILE *in, answer_fn *answer, void *arg, struct clb_err *err)
 {
     struct source s;
     struct request r = { .has_text = false };
-    struct clb_text out = { 0 };
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t n;
+    struct clb_text out = { 0 }, line = { 0 };
     bool ok = source_open(&s, path, err);
 
-    for (unsigned long at = 1; ok && (n = getline(&line, &room, in)) > 0; at++) {
-        if (is_blank(line, n))
+    for (unsigned long at = 1; ok && (ok = read_line(&line, in, err)) && line.n > 0; at++) {
+        if (is_blank(&line))
             continue;
         clb_text_clear(&out);
-        ok = read_request(&r, line, (size_t)n, err) && answer(arg, s.t, &r, &out, err);
+        ok = read_request(&r, line.p, line.n, err) && answer(arg, s.t, &r, &out, err);
         if (ok && out.failed)
             ok = clb_fail_nomem(err, out.n);
         if (!ok)
@@ -213,9 +288,7 @@ static bool each_line(const char *path, FILE *in, answer_fn *answer, void *arg, 
                  fflush(stdout) != 0)
             ok = clb_fail_sys(err, CLB_FAILED, "standard output");
     }
-    if (ok && !feof(in)) /* getline also ends when there is no memory */
-        ok = clb_fail_sys(err, CLB_BAD_INPUT, "<stdin>: cannot be read");
-    free(line);
+    clb_text_free(&line);
     clb_text_free(&out);
     clb_text_free(&r.text);
     clb_ids_free(&r.ids);

@@ -1,8 +1,9 @@
 /* tokens.h - colibri-inspect --encode and --decode: a tokenizer on lines of JSON.
  *
- * `path` is a colibri.bin, a folder with a tokenizer.json, or such a file. Lines are read from
- * `in`, each is answered on stdout by one line, flushed at once; empty lines are passed over. The
- * first line that is not as described ends it with an error that names the line. */
+ * `path` is a colibri.bin, a tokenizer.json, a tokenizer.model, or a folder with one of the two.
+ * Lines are read from `in`, each is answered on stdout by one line, flushed at once; empty lines
+ * are passed over. The first line that is not as described ends it with an error that names the
+ * line. */
 #ifndef CLB_INSPECT_TOKENS_H
 #define CLB_INSPECT_TOKENS_H
 

@@ -125,9 +125,12 @@ static bool step(struct run *r, struct clb_err *err)
     return true;
 }
 
+/* With --ids there is no text, and the tokenizer has no say. */
 static bool is_end_token(const struct run *r, int32_t id)
 {
-    for (uint32_t i = 0; i < r->info.n_eos; i++)
+    uint32_t n = r->info.n_eos - (r->o.ids ? r->info.n_text_eos : 0);
+
+    for (uint32_t i = 0; i < n; i++)
         if (r->info.eos_token[i] == id)
             return true;
     return false;

@@ -45,7 +45,7 @@ class _ModelInfo(_Sized):
         ("threads", c.c_uint32), ("bos_token", c.c_int32), ("eos_token", c.c_int32 * 16),
         ("n_eos", c.c_uint32), ("has_tokenizer", c.c_bool), ("temperature", c.c_float),
         ("top_p", c.c_float), ("min_p", c.c_float), ("repetition_penalty", c.c_float),
-        ("top_k", c.c_int32)]
+        ("top_k", c.c_int32), ("n_text_eos", c.c_uint32)]
 
 
 class _Config(c.Structure):

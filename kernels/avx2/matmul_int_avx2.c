@@ -1,5 +1,6 @@
 /* matmul_int_avx2.c - quantised matrices. With 16 registers a pass takes half a tile (one
- * vector of rows) for up to six activation rows; one or two rows take the whole tile. */
+ * vector of rows) for up to six activation rows; one or two rows take the whole tile. Many rows
+ * share a panel of widened weights. */
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx2/dot.h"
 
@@ -8,7 +9,12 @@
 #define KEEP_SUMS(f) __asm__ volatile("" : "+m"(f))
 #include "kernels/wide/matmul_int.inc"
 
+#include "kernels/avx2/panel.inc"
+
 PLAIN_CODE void clb_fill_matmul_int_avx2(struct clb_kernels *k)
 {
     fill_matmul_int(k);
+    k->matmul[CLB_INT8] = panel_int8;
+    k->matmul[CLB_INT4] = panel_int4;
+    k->matmul[CLB_MXFP4] = panel_mxfp4;
 }

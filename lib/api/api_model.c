@@ -225,6 +225,7 @@ static void tell_generation(struct colibri_model_info *info, const struct clb_ge
 {
     info->bos_token = g->bos_token;
     info->n_eos = g->n_eos;
+    info->n_text_eos = g->n_text_eos;
     for (uint32_t i = 0; i < 16; i++)
         info->eos_token[i] = i < g->n_eos ? g->eos_token[i] : -1;
     info->temperature = g->temperature;

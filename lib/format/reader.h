@@ -59,6 +59,7 @@ struct clb_generation {
     int32_t bos_token; /* -1: none */
     int32_t eos_token[16];
     uint32_t n_eos;
+    uint32_t n_text_eos; /* so many at the end only the tokenizer names: text ends there, not ids */
     float temperature, top_p, min_p, repetition_penalty; /* NAN: not given */
     int32_t top_k;                                       /* -1: not given */
 };

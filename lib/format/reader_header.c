@@ -191,12 +191,24 @@ static float read_real(struct clb_header *h, double max)
     return (float)v;
 }
 
+static void add_eos(struct clb_header *h, int32_t id)
+{
+    struct clb_generation *g = &h->r->generation;
+
+    if (g->n_eos < sizeof g->eos_token / sizeof *g->eos_token)
+        g->eos_token[g->n_eos++] = id;
+    else
+        clb_json_fail(&h->j, "more than 16 end tokens");
+}
+
 static void read_generation(struct clb_header *h)
 {
-    static const char *const names[] = { "bos_token", "eos_token",          "temperature", "top_p",
-                                         "min_p",     "repetition_penalty", "top_k",       NULL };
+    static const char *const names[] = { "bos_token", "eos_token",      "temperature",
+                                         "top_p",     "min_p",          "repetition_penalty",
+                                         "top_k",     "text_eos_token", NULL };
     struct clb_generation *g = &h->r->generation;
     struct clb_str key;
+    int32_t text_eos = -1;
 
     clb_json_object(&h->j);
     while (clb_json_key(&h->j, &key)) {
@@ -207,10 +219,7 @@ static void read_generation(struct clb_header *h)
         case 1:
             clb_json_array(&h->j);
             while (clb_json_item(&h->j))
-                if (g->n_eos < sizeof g->eos_token / sizeof *g->eos_token)
-                    g->eos_token[g->n_eos++] = read_id(h);
-                else
-                    clb_json_fail(&h->j, "more than 16 end tokens");
+                add_eos(h, read_id(h));
             break;
         case 2:
             g->temperature = read_real(h, 1e6);
@@ -227,9 +236,16 @@ static void read_generation(struct clb_header *h)
         case 6:
             g->top_k = (int32_t)clb_json_u64(&h->j, INT32_MAX);
             break;
+        case 7:
+            text_eos = read_id(h);
+            break;
         default:
             clb_json_skip(&h->j, NULL);
         }
+    }
+    if (text_eos >= 0 && clb_json_ok(&h->j)) {
+        add_eos(h, text_eos);
+        g->n_text_eos = 1;
     }
 }
 

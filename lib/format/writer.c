@@ -124,9 +124,11 @@ static void put_generation(const struct clb_generation *g, struct clb_text *t)
         before = ",";
     }
     clb_text_printf(t, "%s\"eos_token\":[", before);
-    for (uint32_t i = 0; i < g->n_eos; i++)
+    for (uint32_t i = 0; i < g->n_eos - g->n_text_eos; i++)
         clb_text_printf(t, i ? ",%d" : "%d", g->eos_token[i]);
     clb_text_puts(t, "]");
+    for (uint32_t i = g->n_eos - g->n_text_eos; i < g->n_eos; i++)
+        clb_text_printf(t, ",\"text_eos_token\":%d", g->eos_token[i]);
     before = ",";
     put_real(t, &before, "temperature", g->temperature);
     put_real(t, &before, "top_p", g->top_p);

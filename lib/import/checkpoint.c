@@ -20,6 +20,7 @@ const char *const clb_ckpt_text_name[CLB_CKPT_TEXTS] = {
     [CLB_CKPT_CONFIG] = "config.json",
     [CLB_CKPT_GENERATION] = "generation_config.json",
     [CLB_CKPT_TOKENIZER] = "tokenizer.json",
+    [CLB_CKPT_TOKENIZER_MODEL] = "tokenizer.model",
     [CLB_CKPT_TOKENIZER_CONFIG] = "tokenizer_config.json",
     [CLB_CKPT_CHAT_TEMPLATE] = "chat_template.jinja",
     [CLB_CKPT_INDEX] = "model.safetensors.index.json",
@@ -100,9 +101,12 @@ bool clb_checkpoint_open(struct clb_checkpoint *c, const char *dir, struct clb_e
                  "%s: not a folder; the folder of a Hugging Face checkpoint is expected", c->dir);
         return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
     }
-    for (int i = 0; i < CLB_CKPT_TEXTS; i++)
+    for (int i = 0; i < CLB_CKPT_TEXTS; i++) {
+        if (i == CLB_CKPT_TOKENIZER_MODEL && c->text[CLB_CKPT_TOKENIZER].path)
+            continue;
         if (exists(c, clb_ckpt_text_name[i]) && !open_text(c, i, err))
             return false;
+    }
     if (c->text[CLB_CKPT_CONFIG].path)
         return true;
     clb_fail(err, CLB_BAD_INPUT,

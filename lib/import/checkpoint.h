@@ -17,6 +17,7 @@ enum clb_ckpt_text {
     CLB_CKPT_CONFIG,
     CLB_CKPT_GENERATION,
     CLB_CKPT_TOKENIZER,
+    CLB_CKPT_TOKENIZER_MODEL, /* only where there is no tokenizer.json, which comes first */
     CLB_CKPT_TOKENIZER_CONFIG,
     CLB_CKPT_CHAT_TEMPLATE,
     CLB_CKPT_INDEX,

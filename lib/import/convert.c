@@ -6,6 +6,7 @@
 #include "lib/base/mem.h"
 #include "lib/import/convert_impl.h"
 #include "lib/import/hf_tokenizer.h"
+#include "lib/import/spm_tokenizer.h"
 
 /* The stored type of a tensor as a type of the file. */
 static enum clb_dtype as_stored(const struct clb_ckpt_tensor *t)
@@ -103,16 +104,39 @@ static bool list_ignored(struct clb_conversion *c, struct clb_err *err)
     return true;
 }
 
+const struct clb_ckpt_file *clb_tokenizer_file(const struct clb_conversion *c)
+{
+    const struct clb_ckpt_file *text = c->ckpt.text;
+
+    return &text[text[CLB_CKPT_TOKENIZER].path ? CLB_CKPT_TOKENIZER : CLB_CKPT_TOKENIZER_MODEL];
+}
+
+static bool compile_tokenizer(struct clb_conversion *c, struct clb_err *err)
+{
+    const struct clb_ckpt_file *m = clb_tokenizer_file(c),
+                               *config = &c->ckpt.text[CLB_CKPT_TOKENIZER_CONFIG];
+    const struct clb_spm_source spm = {
+        .model = { (const char *)m->data, m->size },
+        .file = m->path,
+        .config = { (const char *)config->data, config->size },
+        .config_file = config->path,
+        .vocab_size = c->arch.vocab_size,
+    };
+
+    if (m == &c->ckpt.text[CLB_CKPT_TOKENIZER_MODEL])
+        return clb_spm_tokenizer_compile(&c->tables, &spm, err);
+    return clb_hf_tokenizer_compile(&c->tables, (const char *)m->data, m->size, m->path,
+                                    c->arch.vocab_size, err);
+}
+
 static bool read_tokenizer(struct clb_conversion *c, struct clb_err *err)
 {
-    const struct clb_ckpt_file *m = &c->ckpt.text[CLB_CKPT_TOKENIZER];
-
     if (!clb_read_chat_template(&c->chat_template, &c->ckpt, err))
         return false;
-    if (m->path)
-        return clb_hf_tokenizer_compile(&c->tables, (const char *)m->data, m->size, m->path,
-                                        c->arch.vocab_size, err);
-    clb_note(&c->notes, "no tokenizer.json: the model takes and gives token ids only");
+    if (clb_tokenizer_file(c)->path)
+        return compile_tokenizer(c, err) && clb_add_tokenizer_end(c, err);
+    clb_note(&c->notes, "no tokenizer.json and no tokenizer.model: the model takes and gives "
+                        "token ids only");
     return true;
 }
 
@@ -136,7 +160,7 @@ static bool make_plan(struct clb_conversion *c, struct clb_err *err)
 
     if (c->tables.n) {
         p.section[n].name = "tokenizer.source";
-        p.section[n++].size = c->ckpt.text[CLB_CKPT_TOKENIZER].size;
+        p.section[n++].size = clb_tokenizer_file(c)->size;
         p.section[n].name = "tokenizer.tables";
         p.section[n++].size = c->tables.n;
     }

@@ -36,9 +36,14 @@ struct clb_conversion {
     struct clb_loss *expert_loss; /* [bind.n_expert_part], in the order of bind.expert */
 };
 
+/* convert.c: the file that the tokenizer comes from; path NULL: there is none. */
+const struct clb_ckpt_file *clb_tokenizer_file(const struct clb_conversion *c);
+
 /* publish.c: what the publisher says about generation and chats. */
 bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *c,
                          struct clb_settings *config, uint32_t vocab_size, struct clb_err *err);
+/* After the tokenizer was compiled: its end token (tokenizer_config.json) ends a text, too. */
+bool clb_add_tokenizer_end(struct clb_conversion *c, struct clb_err *err);
 bool clb_read_chat_template(struct clb_text *out, const struct clb_checkpoint *c,
                             struct clb_err *err);
 

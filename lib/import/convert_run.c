@@ -315,7 +315,7 @@ static bool write_section(struct run *r, const char *name, const void *bytes, st
 static bool write_rest(struct run *r, struct clb_err *err)
 {
     struct clb_conversion *c = r->c;
-    const struct clb_ckpt_file *tokenizer = &c->ckpt.text[CLB_CKPT_TOKENIZER];
+    const struct clb_ckpt_file *tokenizer = clb_tokenizer_file(c);
     struct clb_block out = { .io = &r->io };
     struct clb_text header = { 0 };
     uint32_t n = 0;

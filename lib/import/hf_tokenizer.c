@@ -169,7 +169,6 @@ bool clb_hf_tokenizer_compile(struct clb_text *out, const char *json, size_t n, 
     if (ok && !clb_build_write(&h.b, out, err))
         ok = clb_fail_in(err, "%s", file);
     clb_build_free(&h.b);
-    clb_free(h.index.slot);
     clb_text_free(&h.scratch);
     return ok;
 }

@@ -87,7 +87,7 @@ static bool add_token(struct hf *h, struct clb_json *j, uint32_t *next)
                                 "normalized and special");
     if (!name.n)
         return true; /* the reference passes over it */
-    id = clb_hf_find(h, name);
+    id = clb_build_find(&h->b, name);
     if (id == CLB_NO_ID) {
         id = (*next)++;
         if (!clb_hf_add_piece(h, j, name, id))

@@ -265,7 +265,7 @@ static void set_skip(struct hf *h, uint32_t id)
 {
     struct clb_build_piece *p = &h->b.piece[id];
     struct clb_span seen = p->flags & CLB_PIECE_ADDED ? p->find : p->content;
-    uint32_t special = clb_hf_find(h, (struct clb_str){ h->b.bytes.p + seen.at, seen.n });
+    uint32_t special = clb_build_find(&h->b, (struct clb_str){ h->b.bytes.p + seen.at, seen.n });
 
     if (special != CLB_NO_ID && h->b.piece[special].flags & CLB_PIECE_SPECIAL)
         p->flags |= CLB_PIECE_SKIP;

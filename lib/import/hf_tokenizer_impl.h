@@ -6,12 +6,6 @@
 #include "lib/base/json.h"
 #include "lib/token/build.h"
 
-/* Names -> ids, over the pieces of the build. */
-struct hf_index {
-    uint32_t *slot; /* id + 1, 0: empty; owned */
-    uint32_t slots, n;
-};
-
 /* A thing that the decoder does to every piece on its own. */
 struct hf_piece_op {
     bool strip;           /* else replace */
@@ -25,7 +19,6 @@ struct hf {
     const char *file;
     uint32_t vocab_size;
     struct clb_build b;
-    struct hf_index index;
     uint32_t n_model;         /* entries of the model's vocabulary */
     struct clb_text scratch;  /* strings of the step read last */
     struct hf_piece_op op[8]; /* of the decoder */
@@ -118,9 +111,14 @@ bool clb_hf_pre_tokenizer(struct hf *h, struct clb_str raw, int depth);
 
 /* -- hf_tokenizer_model.c -- */
 bool clb_hf_model(struct hf *h, struct clb_str raw);
-uint32_t clb_hf_find(const struct hf *h, struct clb_str name); /* CLB_NO_ID */
+/* Closes the reader, which may have stopped because of its own error or because of ours in h->err.
+ */
+bool clb_hf_finish(struct hf *h, struct clb_json *j, bool ok);
 /* Makes the piece `id`. */
 bool clb_hf_add_piece(struct hf *h, struct clb_json *j, struct clb_str name, uint32_t id);
+
+/* -- hf_tokenizer_unigram.c -- */
+bool clb_hf_unigram(struct hf *h, struct clb_str raw);
 
 /* -- hf_tokenizer_added.c -- */
 bool clb_hf_added_tokens(struct hf *h, struct clb_str raw);

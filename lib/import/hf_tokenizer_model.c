@@ -1,4 +1,4 @@
-/* hf_tokenizer_model.c - the BPE model: vocabulary, merges, flags. */
+/* hf_tokenizer_model.c - which model it is; BPE: vocabulary, merges, flags. */
 #include <stdio.h>
 
 #include "lib/base/mem.h"
@@ -10,82 +10,7 @@ enum { MOST_IDS = 1 << 24 };
 
 static struct clb_str name_of(const struct hf *h, uint32_t id)
 {
-    struct clb_span s = h->b.piece[id].content;
-
-    return (struct clb_str){ h->b.bytes.p + s.at, s.n };
-}
-
-uint32_t clb_hf_find(const struct hf *h, struct clb_str name)
-{
-    if (!h->index.slots)
-        return CLB_NO_ID;
-    uint32_t at = (uint32_t)clb_key_hash(name.p, name.n);
-    for (uint32_t probe = 0; probe < CLB_MAX_PROBE; probe++, at++) {
-        uint32_t id1 = h->index.slot[at & (h->index.slots - 1)];
-        if (!id1)
-            return CLB_NO_ID;
-        if (clb_str_eq(name_of(h, id1 - 1), name))
-            return id1 - 1;
-    }
-    return CLB_NO_ID;
-}
-
-static bool put(struct hf *h, struct hf_index *x, uint32_t id)
-{
-    struct clb_str s = name_of(h, id);
-    uint32_t at = (uint32_t)clb_key_hash(s.p, s.n), probe = 0;
-
-    for (; x->slot[at & (x->slots - 1)]; at++)
-        if (++probe == CLB_MAX_PROBE)
-            return clb_fail(h->err, CLB_BAD_INPUT,
-                            "%s: more than %d names have the same hash: made to be slow", h->file,
-                            CLB_MAX_PROBE);
-    x->slot[at & (x->slots - 1)] = id + 1;
-    return true;
-}
-
-static bool index_name(struct hf *h, uint32_t id)
-{
-    struct hf_index *x = &h->index;
-
-    if (x->n * 2 >= x->slots) {
-        struct hf_index more = { .slots = x->slots ? x->slots * 2 : 4096, .n = x->n };
-        more.slot = clb_new(more.slots, sizeof *more.slot, h->err);
-        if (!more.slot)
-            return false;
-        bool ok = true;
-        for (uint32_t i = 0; ok && i < x->slots; i++)
-            ok = !x->slot[i] || put(h, &more, x->slot[i] - 1);
-        clb_free(x->slot);
-        *x = more;
-        if (!ok)
-            return false;
-    }
-    x->n++;
-    return put(h, x, id);
-}
-
-/* Pieces up to id, the new ones empty. */
-static bool make_room(struct hf *h, uint32_t id)
-{
-    struct clb_build *b = &h->b;
-    uint32_t room = 1024; /* the powers of two above what there is */
-
-    if (id < b->n_piece)
-        return true;
-    while (room < b->n_piece)
-        room *= 2;
-    if (!b->piece || id >= room) {
-        while (room <= id)
-            room *= 2;
-        struct clb_build_piece *more = clb_grow(b->piece, room, sizeof *more, h->err);
-        if (!more)
-            return false;
-        b->piece = more;
-    }
-    memset(b->piece + b->n_piece, 0, (id + 1 - b->n_piece) * sizeof *b->piece);
-    b->n_piece = id + 1;
-    return true;
+    return clb_build_name(&h->b, id);
 }
 
 bool clb_hf_add_piece(struct hf *h, struct clb_json *j, struct clb_str name, uint32_t id)
@@ -94,22 +19,14 @@ bool clb_hf_add_piece(struct hf *h, struct clb_json *j, struct clb_str name, uin
         return clb_json_fail(j, "id %u, but the model has a vocabulary of %u", id, h->vocab_size);
     if (id >= MOST_IDS)
         return clb_json_fail(j, "id %u, but %d is the most", id, MOST_IDS - 1);
-    if (!make_room(h, id))
-        return false;
-    struct clb_build_piece *p = &h->b.piece[id];
-    if (p->flags & CLB_PIECE_EXISTS) {
+    if (id < h->b.n_piece && h->b.piece[id].flags & CLB_PIECE_EXISTS) {
         struct clb_str other = name_of(h, id);
         return clb_json_fail(j, "id %u belongs to '%.*s' already", id, (int)other.n, other.p);
     }
-    p->content = clb_build_bytes(&h->b, name);
-    p->flags = CLB_PIECE_EXISTS;
-    if (h->b.bytes.failed)
-        return clb_fail_nomem(h->err, h->b.bytes.n + name.n);
-    return index_name(h, id);
+    return clb_build_add(&h->b, name, id, h->err) || clb_fail_in(h->err, "%s", h->file);
 }
 
-/* The reader may have stopped because of its own error or because of ours in h->err. */
-static bool finish(struct hf *h, struct clb_json *j, bool ok)
+bool clb_hf_finish(struct hf *h, struct clb_json *j, bool ok)
 {
     if (ok || !clb_json_ok(j))
         return clb_json_close(j, h->err);
@@ -140,7 +57,7 @@ static bool vocabulary(struct hf *h, struct clb_str raw)
     if (name.failed)
         clb_fail_nomem(h->err, name.n);
     clb_text_free(&name);
-    return finish(h, &j, ok) || clb_hf_in(h, "vocab");
+    return clb_hf_finish(h, &j, ok) || clb_hf_in(h, "vocab");
 }
 
 /* -- merges ----------------------------------------------------------------------------------- */
@@ -149,13 +66,12 @@ struct merges {
     struct hf *h;
     struct clb_json *j;
     struct clb_text joined;
-    uint32_t room;
     bool pairs, lines; /* spellings seen */
 };
 
 static bool part(struct merges *m, struct clb_str s, uint32_t *id)
 {
-    *id = clb_hf_find(m->h, s);
+    *id = clb_build_find(&m->h->b, s);
     if (*id == CLB_NO_ID && clb_json_ok(m->j))
         clb_json_fail(m->j, "'%.*s' is not in the vocabulary", (int)(s.n < 100 ? s.n : 100), s.p);
     return clb_json_ok(m->j);
@@ -203,16 +119,8 @@ static bool add_merge(struct merges *m, uint32_t left, uint32_t right)
         return clb_fail_nomem(m->h->err, l.n + r.n);
     if (!part(m, (struct clb_str){ m->joined.p ? m->joined.p : "", m->joined.n }, &id))
         return false;
-    if (b->n_merge == m->room) {
-        uint32_t room = m->room ? m->room * 2 : 4096;
-        struct clb_build_merge *more = clb_grow(b->merge, room, sizeof *more, m->h->err);
-        if (!more)
-            return false;
-        b->merge = more;
-        m->room = room;
-    }
-    b->merge[b->n_merge++] = (struct clb_build_merge){ left, right, id };
-    return true;
+    return clb_build_add_merge(b, (struct clb_build_merge){ left, right, id, b->n_merge },
+                               m->h->err);
 }
 
 static bool merges(struct hf *h, struct clb_str raw)
@@ -238,7 +146,7 @@ static bool merges(struct hf *h, struct clb_str raw)
         ok = ok && (!is_merge || add_merge(&m, left, right));
     }
     clb_text_free(&m.joined);
-    return finish(h, &j, ok) || clb_hf_in(h, "merges");
+    return clb_hf_finish(h, &j, ok) || clb_hf_in(h, "merges");
 }
 
 /* -- model ------------------------------------------------------------------------------------ */
@@ -246,7 +154,7 @@ static bool merges(struct hf *h, struct clb_str raw)
 struct model {
     struct clb_str vocab, merges;
     struct clb_text unk;
-    bool has_unk, typed;
+    bool has_unk;
 };
 
 /* Prefix or suffix of the pieces of a word: null or a short text. */
@@ -291,13 +199,12 @@ static void read_unk(struct clb_json *j, struct model *m)
     m->has_unk = true;
 }
 
-static void read_type(struct clb_json *j, struct model *m)
+static void read_type(struct clb_json *j)
 {
     struct clb_str s = clb_json_string(j);
 
-    m->typed = true;
     if (clb_json_ok(j) && !clb_str_is(s, "BPE"))
-        clb_json_fail(j, "the model '%.*s' is not supported: BPE is", (int)s.n, s.p);
+        clb_json_fail(j, "the model '%.*s' is not supported: BPE and Unigram are", (int)s.n, s.p);
 }
 
 static bool read_model(struct hf *h, struct clb_str raw, struct model *m)
@@ -310,7 +217,7 @@ static bool read_model(struct hf *h, struct clb_str raw, struct model *m)
     clb_json_object(&j);
     while (clb_json_key(&j, &key)) {
         if (clb_str_is(key, "type"))
-            read_type(&j, m);
+            read_type(&j);
         else if (clb_str_is(key, "vocab"))
             clb_json_skip(&j, &m->vocab);
         else if (clb_str_is(key, "merges"))
@@ -338,15 +245,6 @@ static bool read_model(struct hf *h, struct clb_str raw, struct model *m)
         return clb_hf_refuse(h, raw, "the model has no '%s': only BPE is supported",
                              m->vocab.p ? "merges" : "vocab");
     return true;
-}
-
-static void find_bytes(struct hf *h)
-{
-    for (unsigned b = 0; b < 256; b++) {
-        char name[8];
-        int n = snprintf(name, sizeof name, "<0x%02X>", b);
-        h->b.byte_id[b] = clb_hf_find(h, (struct clb_str){ name, (size_t)n });
-    }
 }
 
 /* Whether every byte has a piece, so that nothing is ever unknown to a byte-level model. */
@@ -382,13 +280,13 @@ static bool unknown_token(struct hf *h, struct clb_str raw, const struct model *
                              "byte_fallback with the pre-tokenizer ByteLevel is not supported");
     if (!m->has_unk)
         return true;
-    head->unk = clb_hf_find(h, (struct clb_str){ m->unk.p ? m->unk.p : "", m->unk.n });
+    head->unk = clb_build_find(&h->b, (struct clb_str){ m->unk.p ? m->unk.p : "", m->unk.n });
     return head->unk != CLB_NO_ID ||
            clb_hf_refuse(h, raw, "the unk_token '%s' is not in the vocabulary",
                          m->unk.p ? m->unk.p : "");
 }
 
-bool clb_hf_model(struct hf *h, struct clb_str raw)
+static bool read_bpe(struct hf *h, struct clb_str raw)
 {
     struct model m = { 0 };
     bool ok = false;
@@ -401,8 +299,26 @@ bool clb_hf_model(struct hf *h, struct clb_str raw)
         goto done;
     }
     ok = vocabulary(h, m.vocab) && merges(h, m.merges) && unknown_token(h, raw, &m);
-    find_bytes(h);
+    clb_build_find_bytes(&h->b);
 done:
     clb_text_free(&m.unk);
     return ok;
+}
+
+bool clb_hf_model(struct hf *h, struct clb_str raw)
+{
+    struct clb_json j;
+    struct clb_str key;
+    bool unigram = false;
+
+    clb_hf_open(h, &j, raw);
+    clb_json_object(&j);
+    while (clb_json_key(&j, &key))
+        if (clb_str_is(key, "type") && clb_json_peek(&j) == CLB_JSON_STRING)
+            unigram = clb_str_is(clb_json_string(&j), "Unigram");
+        else
+            clb_json_skip(&j, NULL);
+    if (!clb_json_close(&j, h->err))
+        return clb_hf_in(h, "model");
+    return unigram ? clb_hf_unigram(h, raw) : read_bpe(h, raw);
 }

@@ -3,8 +3,21 @@
 
 #include "lib/base/json.h"
 #include "lib/import/convert_impl.h"
+#include "lib/token/tokenizer.h"
 
 enum { MANY_EOS = sizeof((struct clb_generation *)0)->eos_token / sizeof(int32_t) };
+
+/* Adds an end token that is not in the list yet. */
+static bool add_end(struct clb_generation *g, uint32_t id, struct clb_err *err)
+{
+    for (uint32_t i = 0; i < g->n_eos; i++)
+        if ((uint32_t)g->eos_token[i] == id)
+            return true;
+    if (g->n_eos == MANY_EOS)
+        return clb_fail(err, CLB_BAD_INPUT, "more than %d different end tokens", MANY_EOS);
+    g->eos_token[g->n_eos++] = (int32_t)id;
+    return true;
+}
 
 /* bos_token_id and eos_token_id; what the object does not have stays. */
 static bool read_ends(struct clb_generation *g, struct clb_settings *s, uint32_t vocab_size,
@@ -18,9 +31,8 @@ static bool read_ends(struct clb_generation *g, struct clb_settings *s, uint32_t
     if (bos != UINT32_MAX)
         g->bos_token = (int32_t)bos;
     for (uint32_t i = 0; n != UINT32_MAX && i < n; i++)
-        g->eos_token[i] = (int32_t)eos[i];
-    if (n != UINT32_MAX)
-        g->n_eos = n;
+        if (!add_end(g, eos[i], err))
+            return clb_fail_in(err, "%s: eos_token_id", s->file);
     return true;
 }
 
@@ -66,6 +78,76 @@ bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *
     ok = true;
 done:
     clb_settings_free(&s);
+    return ok;
+}
+
+/* "text" or {"content": "text"}, or null: the name of a token. */
+static void read_token_name(struct clb_json *j, struct clb_text *name)
+{
+    struct clb_str key, s;
+
+    if (clb_json_peek(j) == CLB_JSON_NULL) {
+        clb_json_null(j);
+        return;
+    }
+    if (clb_json_peek(j) == CLB_JSON_STRING) {
+        s = clb_json_string(j);
+        clb_text_add(name, s.p, s.n);
+        return;
+    }
+    clb_json_object(j);
+    while (clb_json_key(j, &key)) {
+        if (!clb_str_is(key, "content")) {
+            clb_json_skip(j, NULL);
+            continue;
+        }
+        s = clb_json_string(j);
+        clb_text_add(name, s.p, s.n);
+    }
+}
+
+static bool end_token_name(struct clb_text *name, const struct clb_ckpt_file *m,
+                           struct clb_err *err)
+{
+    struct clb_json j;
+    struct clb_str key;
+
+    clb_json_open(&j, (const char *)m->data, m->size, m->path);
+    clb_json_object(&j);
+    while (clb_json_key(&j, &key))
+        if (clb_str_is(key, "eos_token"))
+            read_token_name(&j, name);
+        else
+            clb_json_skip(&j, NULL);
+    return clb_json_close(&j, err) && (!name->failed || clb_fail_nomem(err, name->n));
+}
+
+bool clb_add_tokenizer_end(struct clb_conversion *c, struct clb_err *err)
+{
+    const struct clb_ckpt_file *m = &c->ckpt.text[CLB_CKPT_TOKENIZER_CONFIG];
+    struct clb_tokenizer *t = NULL;
+    struct clb_text name = { 0 };
+    bool ok = !m->path || end_token_name(&name, m, err);
+
+    if (!ok || !name.n)
+        goto done;
+    ok = clb_tokenizer_open(&t, c->tables.p, c->tables.n, err);
+    if (!ok)
+        goto done;
+    int32_t id = clb_token_find(t, (struct clb_str){ name.p, name.n });
+    if (id < 0) {
+        ok = clb_fail(err, CLB_BAD_INPUT, "%s: eos_token is '%s', which is no token of %s", m->path,
+                      name.p, clb_tokenizer_file(c)->path);
+        clb_err_place(err, m->path, "eos_token", CLB_NO_OFFSET);
+    } else {
+        uint32_t before = c->generation.n_eos;
+        ok = add_end(&c->generation, (uint32_t)id, err) ||
+             clb_fail_in(err, "%s: eos_token", m->path);
+        c->generation.n_text_eos = c->generation.n_eos - before;
+    }
+done:
+    clb_tokenizer_close(t);
+    clb_text_free(&name);
     return ok;
 }
 

@@ -5,27 +5,6 @@
 #include "lib/token/unicode.h"
 #include "lib/token/utf8.h"
 
-/* The node behind the edge of byte b, or CLB_NO_ID. */
-static uint32_t walk(const struct clb_tokenizer *t, uint32_t node, uint8_t b)
-{
-    uint32_t low = t->nodes[node].edge, n = t->nodes[node].n_edge;
-
-    if (low > t->n_edge || n > t->n_edge - low)
-        return CLB_NO_ID;
-    while (n) {
-        uint32_t half = n / 2, edge = t->edges[low + half];
-        if ((edge & 255) == b)
-            return edge >> 8 < t->n_node ? edge >> 8 : CLB_NO_ID;
-        if ((edge & 255) < b) {
-            low += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
-    return CLB_NO_ID;
-}
-
 /* The longest token that starts at p, without the special ones where `origin` (of p) has a 0. */
 static uint32_t longest(const struct clb_tokenizer *t, uint32_t root, const char *p,
                         const char *end, const uint8_t *origin, const char **stop)
@@ -33,7 +12,7 @@ static uint32_t longest(const struct clb_tokenizer *t, uint32_t root, const char
     uint32_t node = root, id = CLB_NO_ID;
     bool special = true;
 
-    while (p < end && (node = walk(t, node, (uint8_t)*p)) != CLB_NO_ID) {
+    while (p < end && (node = clb_trie_walk(t, node, (uint8_t)*p)) != CLB_NO_ID) {
         uint32_t found = t->nodes[node].id;
         p++;
         special = special && (!origin || *origin++ != 0);

@@ -13,20 +13,7 @@ enum { SHORT = 48 };
 
 /* -- symbols ---------------------------------------------------------------------------------- */
 
-static bool is_special(const struct clb_encoder *e, uint32_t id)
-{
-    return clb_piece_flags(e->t, id) & CLB_PIECE_SPECIAL && id != e->t->head->unk;
-}
-
-static uint32_t key_id(const struct clb_encoder *e, const char *s, size_t n)
-{
-    uint32_t id = clb_key_find(e->t, s, n);
-
-    return id != CLB_NO_ID && e->no_special && is_special(e, id) ? CLB_NO_ID : id;
-}
-
-/* Ids of the bytes of s, if each has a piece <0xNN>. */
-static bool fall_back(const struct clb_encoder *e, const char *s, size_t n, uint32_t *out)
+bool clb_fall_back(const struct clb_encoder *e, const char *s, size_t n, uint32_t *out)
 {
     for (size_t i = 0; i < n; i++)
         if ((out[i] = e->t->bytes[(uint8_t)s[i]]) == CLB_NO_ID)
@@ -74,14 +61,14 @@ static size_t first_symbols(const struct clb_encoder *e, const char *s, size_t n
         struct clb_str key = { p, len };
         if (dressed)
             key = dress(e, p, len, p == s, p + len == end, dress_text);
-        uint32_t id = key_id(e, key.p, key.n);
+        uint32_t id = clb_word_id(e, key.p, key.n);
         if (id != CLB_NO_ID) {
             if (unknown)
                 out[count++] = h->unk;
             unknown = false;
             out[count++] = id;
         } else if (h->model_flags & CLB_MODEL_BYTE_FALLBACK &&
-                   fall_back(e, key.p, key.n, out + count)) {
+                   clb_fall_back(e, key.p, key.n, out + count)) {
             count += key.n;
         } else if (h->unk != CLB_NO_ID) {
             if (unknown && !(h->model_flags & CLB_MODEL_FUSE_UNK))
@@ -99,7 +86,7 @@ static inline const struct clb_merge_slot *merge_of(const struct clb_encoder *e,
 {
     const struct clb_merge_slot *m = clb_merge_find(e->t, left, right);
 
-    return m && e->no_special && is_special(e, m->id) ? NULL : m;
+    return m && clb_is_barred(e, m->id) ? NULL : m;
 }
 
 /* -- short words ------------------------------------------------------------------------------ */
@@ -247,7 +234,7 @@ static bool push_all(struct clb_encoder *e, const uint32_t *id, size_t n)
 bool clb_bpe_part(struct clb_encoder *e, const char *s, size_t n)
 {
     const struct clb_tables_head *h = e->t->head;
-    uint32_t whole = key_id(e, s, n);
+    uint32_t whole = clb_word_id(e, s, n);
 
     if (whole != CLB_NO_ID && clb_piece_flags(e->t, whole) & CLB_PIECE_WHOLE)
         return clb_push_id(e, whole);
@@ -284,11 +271,8 @@ bool clb_bpe_word(struct clb_encoder *e, const char *s, size_t n)
     const struct clb_tables_head *h = e->t->head;
     const char *end = s + n;
 
-    if (n > INT32_MAX)
-        return clb_fail(e->err, CLB_USAGE, "a word of %zu bytes: at most 2147483647 can be encoded",
-                        n);
     if (h->model_flags & CLB_MODEL_IGNORE_MERGES) {
-        uint32_t id = key_id(e, s, n);
+        uint32_t id = clb_word_id(e, s, n);
         if (id != CLB_NO_ID)
             return clb_push_id(e, id);
     }

@@ -11,7 +11,9 @@ void clb_build_free(struct clb_build *b)
     clb_text_free(&b->strings);
     clb_text_free(&b->programs);
     clb_free(b->piece);
+    clb_free(b->index.slot);
     clb_free(b->merge);
+    clb_free(b->score);
     *b = (struct clb_build){ 0 };
 }
 
@@ -124,6 +126,8 @@ static void measure(struct clb_build *b)
     h->section[CLB_STEPS].size = sizeof(struct clb_step) * (uint64_t)(h->n_normalise + h->n_split);
     h->section[CLB_STRINGS].size = b->strings.n;
     h->section[CLB_PROGRAMS].size = b->programs.n;
+    if (h->model == CLB_MODEL_UNIGRAM)
+        h->section[CLB_SCORES].size = sizeof(double) * ((uint64_t)b->n_piece + 1);
 }
 
 static bool lay_out(struct writer *w, struct clb_text *out)
@@ -218,6 +222,17 @@ static bool write_keys(const struct writer *w)
     return true;
 }
 
+static void write_scores(const struct writer *w)
+{
+    double *score = section(w, CLB_SCORES);
+
+    if (w->b->head.model != CLB_MODEL_UNIGRAM)
+        return;
+    for (uint32_t id = 0; id < w->b->n_score; id++)
+        score[id] = w->b->score[id];
+    score[w->b->n_piece] = w->b->unknown_score;
+}
+
 /* Of two merges of one pair the later one counts, as in the reference. */
 static bool write_merges(const struct writer *w)
 {
@@ -227,8 +242,8 @@ static bool write_merges(const struct writer *w)
     for (uint32_t i = 0; i < slots; i++)
         slot[i].left = CLB_NO_ID;
     w->head->merge_probe = 1;
-    for (uint32_t rank = 0; rank < w->b->n_merge; rank++) {
-        const struct clb_build_merge *m = &w->b->merge[rank];
+    for (uint32_t i = 0; i < w->b->n_merge; i++) {
+        const struct clb_build_merge *m = &w->b->merge[i];
         uint32_t at = clb_pair_hash(m->left, m->right), probe = 1;
         struct clb_merge_slot *s = &slot[at & (slots - 1)];
         while (s->left != CLB_NO_ID && (s->left != m->left || s->right != m->right)) {
@@ -236,7 +251,7 @@ static bool write_merges(const struct writer *w)
             if (++probe > CLB_MAX_PROBE)
                 return collide(w, "merges");
         }
-        *s = (struct clb_merge_slot){ m->left, m->right, rank, m->id };
+        *s = (struct clb_merge_slot){ m->left, m->right, m->rank, m->id };
         if (probe > w->head->merge_probe)
             w->head->merge_probe = probe;
     }
@@ -267,7 +282,8 @@ static void find_cut(struct clb_build *b)
     struct clb_tables_head *h = &b->head;
     bool is_piece = false;
 
-    if (h->model_flags & CLB_MODEL_BYTE_LEVEL || h->word_prefix.n || h->word_suffix.n)
+    if (h->model != CLB_MODEL_BPE || h->model_flags & CLB_MODEL_BYTE_LEVEL || h->word_prefix.n ||
+        h->word_suffix.n)
         return;
     for (uint32_t id = 0; id < b->n_piece && !is_piece; id++)
         is_piece = b->piece[id].flags & CLB_PIECE_MODEL && clb_str_eq(key_of(b, id), cut);
@@ -284,10 +300,14 @@ static void find_special(struct clb_build *b)
     for (uint32_t id = 0; id < b->n_piece; id++) {
         struct clb_str key = key_of(b, id);
         unsigned want = CLB_PIECE_SPECIAL | CLB_PIECE_MODEL;
-        if ((b->piece[id].flags & want) != want || id == h->unk || !key.n)
+        if ((b->piece[id].flags & want) != want || !key.n)
             continue;
-        if (h->model_flags & CLB_MODEL_IGNORE_MERGES || clb_utf8_step(key.p, key.n) == (int)key.n ||
-            key.n == 1)
+        if (h->model == CLB_MODEL_UNIGRAM)
+            h->model_flags |= CLB_MODEL_SPECIAL_REACHABLE;
+        if (id == h->unk)
+            continue;
+        if (h->model_flags & CLB_MODEL_IGNORE_MERGES ||
+            clb_utf8_step(key.p, key.n) == (int)key.n || key.n == 1)
             h->model_flags |= CLB_MODEL_SPECIAL_REACHABLE;
     }
     for (uint32_t i = 0; i < b->n_merge; i++)
@@ -306,7 +326,7 @@ static bool find_whole(const struct writer *w)
     bool ok = clb_tables_open(&t, w->base, size, w->err);
     struct clb_encoder e = { .t = &t, .ids = &ids, .err = w->err };
 
-    if (b->head.word_prefix.n || b->head.word_suffix.n)
+    if (b->head.model != CLB_MODEL_BPE || b->head.word_prefix.n || b->head.word_suffix.n)
         return ok;
     for (uint32_t id = 0; ok && id < b->n_piece; id++) {
         struct clb_str key = key_of(b, id);
@@ -322,6 +342,21 @@ static bool find_whole(const struct writer *w)
     return ok;
 }
 
+/* The trie of all pieces, which is not the first one: 0 means that there is none. */
+static bool add_pieces(struct writer *w)
+{
+    struct clb_tables_head *h = &w->b->head;
+
+    if (h->model != CLB_MODEL_UNIGRAM)
+        return true;
+    if (w->trie.n_node == 0 && !clb_trie_add_node(&w->trie, &h->piece_root, w->err))
+        return false;
+    if (!clb_trie_add(&w->trie, w->b, CLB_TRIE_PIECES, &h->piece_root, w->err))
+        return false;
+    return h->piece_root != CLB_NO_ID ||
+           clb_fail(w->err, CLB_BAD_INPUT, "the vocabulary has no piece to encode with");
+}
+
 bool clb_build_write(struct clb_build *b, struct clb_text *out, struct clb_err *err)
 {
     struct writer w = { .b = b, .err = err };
@@ -334,8 +369,9 @@ bool clb_build_write(struct clb_build *b, struct clb_text *out, struct clb_err *
         clb_fail_nomem(err, b->bytes.n);
         goto done;
     }
-    if (!clb_trie_add(&w.trie, b, false, &b->head.trie_root[0], err) ||
-        !clb_trie_add(&w.trie, b, true, &b->head.trie_root[1], err) || !lay_out(&w, out))
+    if (!clb_trie_add(&w.trie, b, CLB_TRIE_RAW, &b->head.trie_root[0], err) ||
+        !clb_trie_add(&w.trie, b, CLB_TRIE_NORMALISED, &b->head.trie_root[1], err) ||
+        !add_pieces(&w) || !lay_out(&w, out))
         goto done;
     write_pieces(&w);
     if (!write_keys(&w) || !write_merges(&w))
@@ -346,6 +382,7 @@ bool clb_build_write(struct clb_build *b, struct clb_text *out, struct clb_err *
     put(&w, CLB_STEPS, b->step);
     put(&w, CLB_STRINGS, b->strings.p);
     put(&w, CLB_PROGRAMS, b->programs.p);
+    write_scores(&w);
     memcpy(section(&w, CLB_TEMPLATE), b->before, b->head.n_before * sizeof *b->before);
     memcpy((uint32_t *)section(&w, CLB_TEMPLATE) + b->head.n_before, b->after,
            b->head.n_after * sizeof *b->after);

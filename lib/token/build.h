@@ -17,6 +17,13 @@ struct clb_build_piece {
 
 struct clb_build_merge {
     uint32_t left, right, id;
+    uint32_t rank; /* the lowest is done first; of equals the leftmost */
+};
+
+/* Names -> ids. */
+struct clb_build_index {
+    uint32_t *slot; /* id + 1, 0: empty */
+    uint32_t slots, n;
 };
 
 struct clb_build {
@@ -24,8 +31,12 @@ struct clb_build {
     struct clb_text bytes;         /* of the pieces; owned, as everything here */
     struct clb_build_piece *piece; /* [n_piece] */
     uint32_t n_piece;
-    struct clb_build_merge *merge; /* [n_merge], in the order of their ranks */
-    uint32_t n_merge;
+    struct clb_build_index index;
+    struct clb_build_merge *merge; /* [n_merge]; of two of one pair the later one counts */
+    uint32_t n_merge, merge_room;
+    double *score; /* [n_score], Unigram: of the first pieces; of others it is 0 */
+    uint32_t n_score;
+    double unknown_score;                    /* of a character without a piece */
     struct clb_step step[2 * CLB_MAX_STEPS]; /* head.n_normalise, then head.n_split */
     struct clb_text strings, programs;
     uint32_t before[64], after[64]; /* head.n_before, head.n_after */
@@ -33,6 +44,13 @@ struct clb_build {
 };
 
 void clb_build_free(struct clb_build *b);
+/* Makes the piece `id`, which is not there yet; ids between may stay without one. */
+bool clb_build_add(struct clb_build *b, struct clb_str name, uint32_t id, struct clb_err *err);
+uint32_t clb_build_find(const struct clb_build *b, struct clb_str name); /* CLB_NO_ID: none */
+struct clb_str clb_build_name(const struct clb_build *b, uint32_t id);   /* its content */
+bool clb_build_add_merge(struct clb_build *b, struct clb_build_merge m, struct clb_err *err);
+/* byte_id[b]: the piece <0xNN>. */
+void clb_build_find_bytes(struct clb_build *b);
 /* The text that a span of the strings holds; a new span with a copy of s. */
 struct clb_span clb_build_string(struct clb_build *b, struct clb_str s);
 struct clb_span clb_build_bytes(struct clb_build *b, struct clb_str s);

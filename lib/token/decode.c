@@ -12,6 +12,8 @@ struct clb_decoder {
     const struct clb_tokenizer *t;
     bool skip_special;
     bool started;    /* a piece was seen */
+    bool lead_done;  /* CLB_DECODE_LEAD: no piece loses its mark any more */
+    bool begun;      /* there is text */
     bool bad_run;    /* this run of byte pieces is not UTF-8: U+FFFD for each */
     uint32_t strip;  /* so many strip_char may still be dropped */
     uint32_t held;   /* CLB_DECODE_SUFFIX: the last piece, or CLB_NO_ID */
@@ -37,6 +39,7 @@ static void emit(struct clb_decoder *d, const char *s, size_t n)
         s += len;
         n -= len;
     }
+    d->begun |= n > 0;
     clb_text_add(&d->out, s, n);
 }
 
@@ -79,9 +82,31 @@ static void emit_bytes(struct clb_decoder *d, const char *s, size_t n)
     }
 }
 
+/* The same for a run of <0xNN> in which a bad byte spoils only itself. */
+static void emit_lenient(struct clb_decoder *d, char byte)
+{
+    d->pending[d->n_pending++] = byte;
+    while (d->n_pending) {
+        int step = clb_utf8_step(d->pending, d->n_pending);
+        if (step == 0)
+            return;
+        unsigned n = step > 0 ? (unsigned)step : 1;
+        if (step > 0)
+            emit(d, d->pending, n);
+        else
+            emit_bad(d, 1);
+        d->n_pending -= n;
+        memmove(d->pending, d->pending + n, d->n_pending);
+    }
+}
+
 /* One byte of a run of <0xNN>. */
 static void emit_fallback(struct clb_decoder *d, char byte)
 {
+    if (d->t->head->decoder_flags & CLB_DECODE_LENIENT) {
+        emit_lenient(d, byte);
+        return;
+    }
     d->pending[d->n_pending++] = byte;
     int step = d->bad_run ? -1 : clb_utf8_step(d->pending, d->n_pending);
     if (step == 0)
@@ -117,6 +142,23 @@ static void emit_marked(struct clb_decoder *d, struct clb_str s, const char *wit
 
 /* -- pieces ----------------------------------------------------------------------------------- */
 
+/* A piece of a SentencePiece model: at the start of the text the mark for a space is left out. */
+static void emit_lead(struct clb_decoder *d, uint32_t id, struct clb_str text)
+{
+    const struct clb_tables_head *h = d->t->head;
+    struct clb_str mark = clb_tables_string(d->t, h->mark), piece = clb_piece_content(d->t, id);
+    bool plain = !(clb_piece_flags(d->t, id) & CLB_PIECE_SPECIAL);
+
+    d->lead_done |= d->begun;
+    if (plain && !d->lead_done && text.n && piece.n >= mark.n &&
+        !memcmp(piece.p, mark.p, mark.n)) {
+        text.p++;
+        text.n--;
+        d->lead_done = !(h->decoder_flags & CLB_DECODE_LEADS);
+    }
+    emit(d, text.p, text.n);
+}
+
 static void put_piece(struct clb_decoder *d, uint32_t id)
 {
     const struct clb_tables_head *h = d->t->head;
@@ -132,6 +174,8 @@ static void put_piece(struct clb_decoder *d, uint32_t id)
         end_run(d);
         if (h->decoder_flags & CLB_DECODE_FIRST)
             emit_marked(d, text, d->started ? " " : "");
+        else if (h->decoder_flags & CLB_DECODE_LEAD)
+            emit_lead(d, id, text);
         else
             emit(d, text.p, text.n);
     }
@@ -184,7 +228,7 @@ bool clb_decoder_flush(struct clb_decoder *d, struct clb_str *text, struct clb_e
     else
         emit_bad(d, d->n_pending);
     d->n_pending = 0;
-    d->bad_run = d->started = false;
+    d->bad_run = d->started = d->lead_done = d->begun = false;
     d->held = CLB_NO_ID;
     d->strip = d->t->head->strip;
     return give(d, text, err);
@@ -269,7 +313,7 @@ bool clb_decode(const struct clb_tokenizer *t, const int32_t *id, size_t n, bool
     for (size_t i = 0; ok && i < n; i++) {
         if (!is_dropped(d, id[i])) {
             bool byte = t->flags[id[i]] & CLB_PIECE_BYTE;
-            if (byte && !in_run)
+            if (byte && !in_run && !(t->head->decoder_flags & CLB_DECODE_LENIENT))
                 d->bad_run = !run_is_good(d, id + i, n - i);
             in_run = byte;
         }

@@ -55,6 +55,7 @@ void clb_encoder_done(struct clb_encoder *e)
     clb_free(e->word.next);
     clb_free(e->word.prev);
     clb_free(e->word.heap);
+    clb_free(e->best);
 }
 
 bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n,

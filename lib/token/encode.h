@@ -3,7 +3,7 @@
  *   text -> added.c    added tokens of the raw text are cut out
  *        -> normal.c   the rest is normalised; then normalised added tokens are cut out
  *        -> pretok.c   the rest is split into words
- *        -> bpe.c      a word becomes ids
+ *        -> bpe.c or unigram.c   a word becomes ids
  *
  * Each stage calls the next for every part it finds. All return false when e->err is filled. */
 #ifndef CLB_TOKEN_ENCODE_H
@@ -34,6 +34,8 @@ struct clb_encoder {
         uint64_t *heap; /* owned; rank << 32 | position */
         size_t n_heap, heap_room;
     } word;
+    struct clb_best *best; /* owned; unigram.c */
+    size_t best_room;
 };
 
 /* Finds added tokens of the trie (0 raw text, 1 normalised text); what lies between goes to `rest`.
@@ -44,6 +46,7 @@ bool clb_added_split(struct clb_encoder *e, int trie, struct clb_part part,
 bool clb_normalise_part(struct clb_encoder *e, struct clb_part part);
 bool clb_pretok_part(struct clb_encoder *e, struct clb_part part);
 bool clb_bpe_word(struct clb_encoder *e, const char *s, size_t n);
+bool clb_unigram_word(struct clb_encoder *e, const char *s, size_t n);
 /* A word, or a part of one over whose borders nothing merges. */
 bool clb_bpe_part(struct clb_encoder *e, const char *s, size_t n);
 void clb_encoder_done(struct clb_encoder *e); /* releases what e owns, but not ids */
@@ -55,6 +58,21 @@ void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
 
 bool clb_ids_grow(struct clb_ids *ids, size_t more, struct clb_err *err);
 bool clb_too_long(const struct clb_encoder *e); /* the budget is used up: fills err */
+/* A special token of the model, which text must not become. */
+static inline bool clb_is_barred(const struct clb_encoder *e, uint32_t id)
+{
+    return e->no_special && clb_piece_flags(e->t, id) & CLB_PIECE_SPECIAL && id != e->t->head->unk;
+}
+/* The id of a word that is a piece, or CLB_NO_ID. */
+static inline uint32_t clb_word_id(const struct clb_encoder *e, const char *s, size_t n)
+{
+    uint32_t id = clb_key_find(e->t, s, n);
+
+    return id != CLB_NO_ID && clb_is_barred(e, id) ? CLB_NO_ID : id;
+}
+/* Ids of the bytes of s, if each has a piece <0xNN>: fills out[n]. */
+bool clb_fall_back(const struct clb_encoder *e, const char *s, size_t n, uint32_t *out);
+
 bool clb_damaged(const struct clb_encoder *e, const char *what, uint32_t value);
 
 static inline bool clb_push_id(struct clb_encoder *e, uint32_t id)

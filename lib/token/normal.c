@@ -1,6 +1,7 @@
 /* normal.c - the steps that change text. */
 #include "lib/token/encode.h"
 #include "lib/token/pattern.h"
+#include "lib/token/spm_normal.h"
 #include "lib/token/unicode.h"
 #include "lib/token/utf8.h"
 
@@ -73,6 +74,9 @@ void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
     case CLB_DO_PREPEND:
         prepend(t, step, part, out);
         break;
+    case CLB_DO_SPM:
+        clb_spm_normalise(t, step, part, out);
+        break;
     case CLB_SPLIT:
     case CLB_N_OP:
         break;
@@ -109,5 +113,7 @@ bool clb_normalise_part(struct clb_encoder *e, struct clb_part part)
         part.end = out->p + out->n;
         into ^= 1;
     }
+    if (h->model == CLB_MODEL_UNIGRAM && h->model_flags & CLB_MODEL_SPM)
+        return clb_pretok_part(e, part);
     return clb_added_split(e, 1, part, clb_pretok_part);
 }

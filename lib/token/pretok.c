@@ -93,10 +93,19 @@ static bool split_step(struct clb_encoder *e, uint32_t i, struct clb_part part)
     return release(&s);
 }
 
+static bool word(struct clb_encoder *e, const char *s, size_t n)
+{
+    if (n > INT32_MAX)
+        return clb_fail(e->err, CLB_USAGE, "a word of %zu bytes: at most 2147483647 can be encoded",
+                        n);
+    return e->t->head->model == CLB_MODEL_UNIGRAM ? clb_unigram_word(e, s, n)
+                                                  : clb_bpe_word(e, s, n);
+}
+
 static bool run_step(struct clb_encoder *e, uint32_t i, struct clb_part part)
 {
     if (i == e->t->head->n_split)
-        return clb_bpe_word(e, part.s, (size_t)(part.end - part.s));
+        return word(e, part.s, (size_t)(part.end - part.s));
     const struct clb_step *step = &e->t->split[i];
     if (step->op == CLB_SPLIT)
         return split_step(e, i, part);

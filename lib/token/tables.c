@@ -2,6 +2,7 @@
 
 #include "lib/base/mem.h"
 #include "lib/token/program.h"
+#include "lib/token/spm_normal.h"
 #include "lib/token/utf8.h"
 
 uint64_t clb_key_hash(const char *s, size_t n)
@@ -73,6 +74,21 @@ uint32_t clb_key_find(const struct clb_tokenizer *t, const char *s, size_t n)
     return CLB_NO_ID;
 }
 
+uint32_t clb_trie_longest(const struct clb_tokenizer *t, uint32_t root, const char *p,
+                          const char *end, const char **stop)
+{
+    uint32_t node = root, id = CLB_NO_ID;
+
+    while (p < end && (node = clb_trie_walk(t, node, (uint8_t)*p)) != CLB_NO_ID) {
+        p++;
+        if (t->nodes[node].id != CLB_NO_ID) {
+            id = t->nodes[node].id;
+            *stop = p;
+        }
+    }
+    return id;
+}
+
 /* -- open ------------------------------------------------------------------------------------- */
 
 static const char *const section_name[CLB_N_SECTION] = {
@@ -137,17 +153,20 @@ static bool check_step(const struct clb_tokenizer *t, const struct clb_step *s, 
         [CLB_DO_REPLACE] = { true, 0 },
         [CLB_DO_PREPEND] = { false, CLB_PREPEND_MISSING_FIRST },
         [CLB_SPLIT] = { true, CLB_INVERT | CLB_MERGED_NEXT },
+        [CLB_DO_SPM] = { false, 15 },
     };
 
     if (s->op == 0 || s->op >= CLB_N_OP || (s->op == CLB_SPLIT && !split))
         return clb_fail(err, CLB_BAD_INPUT, "step with the unknown operation %u", s->op);
-    if (s->arg > rule[s->op].max_arg || (s->arg & 0xff) > CLB_MERGED_NEXT ||
+    if (s->arg > rule[s->op].max_arg || (s->op == CLB_SPLIT && (s->arg & 0xff) > CLB_MERGED_NEXT) ||
         s->find >= CLB_N_FIND || (s->find != CLB_FIND_NONE) != rule[s->op].find)
         return clb_fail(err, CLB_BAD_INPUT,
                         "step with operation %u has the argument %u and the pattern %u", s->op,
                         s->arg, s->find);
     if (s->find == CLB_FIND_TEXT && !s->text.n)
         return clb_fail(err, CLB_BAD_INPUT, "step that looks for an empty string");
+    if (s->op == CLB_DO_SPM)
+        return clb_spm_check(t, s, err) && check_span(t, s->with, err);
     if (s->find == CLB_FIND_PROGRAM)
         return clb_program_check(t, s->text, err) && check_span(t, s->with, err);
     return check_span(t, s->text, err) && check_span(t, s->with, err);
@@ -186,6 +205,10 @@ static bool check_scalars(const struct clb_tokenizer *t, struct clb_err *err)
         if (h->trie_root[i] != CLB_NO_ID && h->trie_root[i] >= t->n_node)
             return clb_fail(err, CLB_BAD_INPUT, "the root %u of a trie is not one of %u nodes",
                             h->trie_root[i], t->n_node);
+    if (h->model == CLB_MODEL_UNIGRAM ? !h->piece_root || h->piece_root >= t->n_node
+                                      : h->piece_root != 0)
+        return clb_fail(err, CLB_BAD_INPUT, "the root %u of the pieces is not one of %u nodes",
+                        h->piece_root, t->n_node);
     for (uint32_t i = 0; i < h->n_before + h->n_after; i++)
         if (t->template[i] >= h->n_piece)
             return clb_fail(err, CLB_BAD_INPUT, "the template names token %u of %u", t->template[i],
@@ -202,7 +225,7 @@ static bool check_head(const struct clb_tables_head *h, size_t n, struct clb_err
             err, CLB_BAD_INPUT,
             "tokenizer tables of version %u: this build reads version %d; convert again",
             h->version, CLB_TABLES_VERSION);
-    if (h->model != CLB_MODEL_BPE || h->reserved[0] || h->reserved[1])
+    if ((h->model != CLB_MODEL_BPE && h->model != CLB_MODEL_UNIGRAM) || h->reserved)
         return clb_fail(err, CLB_BAD_INPUT, "tokenizer model %u is not known to this build",
                         h->model);
     if (h->n_piece > INT32_MAX || h->n_normalise > CLB_MAX_STEPS || h->n_split > CLB_MAX_STEPS ||
@@ -234,7 +257,7 @@ static bool check_sections(const struct clb_tables_head *h, size_t n, struct clb
         { CLB_STEPS, h->n_normalise + h->n_split, sizeof(struct clb_step) },
         { CLB_STRINGS, UINT64_MAX, 1 },
         { CLB_PROGRAMS, UINT64_MAX, 4 },
-        { CLB_SCORES, 0, 4 },
+        { CLB_SCORES, h->model == CLB_MODEL_UNIGRAM ? (uint64_t)h->n_piece + 1 : 0, 8 },
     };
 
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
@@ -271,6 +294,7 @@ bool clb_tables_open(struct clb_tokenizer *t, const void *tables, size_t n, stru
         .normalise = (const void *)(base + h->section[CLB_STEPS].at),
         .strings = base + h->section[CLB_STRINGS].at,
         .programs = (const void *)(base + h->section[CLB_PROGRAMS].at),
+        .scores = (const void *)(base + h->section[CLB_SCORES].at),
     };
     t->split = t->normalise + h->n_normalise;
     return check_table(h, CLB_KEYS, sizeof *t->keys, h->key_probe, &t->key_mask, err) &&

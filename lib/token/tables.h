@@ -11,14 +11,15 @@
  *   | KEYS          | {tag, id + 1}[2^k]    open-addressed table, key -> id; 0 is empty
  *   | MERGES        | {left, right, rank, id}[2^k]  the same for pairs; left == ~0 is empty
  *   | NODES, EDGES  | {first edge, edges, id}[], {node << 8 | byte}[] sorted by byte: two tries of
- *   |               | added tokens
+ *   |               | added tokens, with Unigram also one of all pieces
  *   | SINGLE        | u32[256]              id of the one-byte key, or ~0
  *   | BYTES         | u32[256]              id of the piece <0xNN>, or ~0
  *   | TEMPLATE      | u32[]                 ids before the text, ids behind it
  *   | STEPS         | struct clb_step[]     normaliser, then pre-tokeniser
  *   | STRINGS       | u8[]                  texts that steps refer to, valid UTF-8
- *   | PROGRAMS      | u32[]                 compiled patterns
- *   | SCORES        | empty: room for models whose pieces have scores
+ *   | PROGRAMS      | u32[]                 compiled patterns, maps of characters
+ *   | SCORES        | f64[n_piece + 1]      Unigram: of the pieces, and of an unknown character;
+ *   |               |                       else empty
  *   +---------------+
  *
  * Numbers are little endian; gaps are zero; the same vocabulary gives the same bytes. Opening
@@ -58,7 +59,7 @@ enum clb_piece_flags {
     CLB_PIECE_SKIP = 1 << 10,      /* left out when special tokens are skipped */
 };
 
-enum clb_model_kind { CLB_MODEL_BPE = 1 };
+enum clb_model_kind { CLB_MODEL_BPE = 1, CLB_MODEL_UNIGRAM };
 
 enum clb_model_flags {
     CLB_MODEL_BYTE_LEVEL = 1 << 0, /* words are compared as bytes; keys are TEXT */
@@ -67,6 +68,9 @@ enum clb_model_flags {
     CLB_MODEL_IGNORE_MERGES = 1 << 3,     /* a word that is a key needs no merging */
     CLB_MODEL_SPECIAL_REACHABLE = 1 << 4, /* merging text can give a special token */
     CLB_MODEL_CUT = 1 << 5,               /* nothing merges over the place before `cut` */
+    CLB_MODEL_SPM = 1 << 6, /* from a tokenizer.model. Unigram: sums of scores are f32, an unknown
+                             * run is not looked up, and the tokens of the second trie are pieces
+                             * like others: only the normaliser looks for them */
 };
 
 enum clb_decoder_flags {
@@ -75,6 +79,9 @@ enum clb_decoder_flags {
     CLB_DECODE_JOIN = 1 << 2,     /* a space between pieces */
     CLB_DECODE_FIRST = 1 << 3,    /* `mark` is a space, in the first piece nothing */
     CLB_DECODE_SUFFIX = 1 << 4,   /* `mark` is a space, in the last piece nothing */
+    CLB_DECODE_LENIENT = 1 << 5,  /* FALLBACK: a byte that is not UTF-8 spoils only itself */
+    CLB_DECODE_LEAD = 1 << 6,     /* the first piece loses a `mark` at its start */
+    CLB_DECODE_LEADS = 1 << 7,    /* LEAD: so do those behind it until there is text */
 };
 
 struct clb_span {
@@ -93,7 +100,15 @@ enum clb_step_op {
     CLB_DO_REPLACE, /* what `find` and `text` find becomes `with` */
     CLB_DO_PREPEND, /* `with` before text that is not empty; arg: enum clb_prepend */
     CLB_SPLIT,      /* arg: enum clb_behavior | CLB_INVERT */
+    CLB_DO_SPM,     /* SentencePiece's normaliser; arg: CLB_SPM_*, text: words of PROGRAMS, the map
+                     * (spm_normal.c), n 0: none; with: what it maps to, texts that a NUL ends */
     CLB_N_OP,
+};
+enum clb_spm {
+    CLB_SPM_DUMMY = 1 << 0,  /* a space before the text */
+    CLB_SPM_REMOVE = 1 << 1, /* no spaces at the start, at the end, nor two in a row */
+    CLB_SPM_ESCAPE = 1 << 2, /* spaces become U+2581 */
+    CLB_SPM_SUFFIX = 1 << 3, /* the space of DUMMY stands behind the text */
 };
 enum clb_prepend { CLB_PREPEND_ALWAYS, CLB_PREPEND_MISSING, CLB_PREPEND_MISSING_FIRST };
 enum clb_behavior {
@@ -158,7 +173,8 @@ struct clb_tables_head {
     struct clb_span mark;                     /* decoder: see CLB_DECODE_FIRST, _SUFFIX */
     struct clb_span word_prefix, word_suffix; /* continuing_subword_prefix, end_of_word_suffix */
     struct clb_span cut;
-    uint32_t reserved[2]; /* 0 */
+    uint32_t piece_root; /* NODES index of the trie of all pieces; 0: none */
+    uint32_t reserved;   /* 0 */
     struct {
         uint64_t at, size;
     } section[CLB_N_SECTION];
@@ -184,6 +200,7 @@ struct clb_tokenizer {
     const struct clb_step *normalise, *split;
     const char *strings;
     const uint32_t *programs;
+    const double *scores;
 };
 
 /* Checks everything that is checked at open and fills the view. */
@@ -209,6 +226,30 @@ static inline uint32_t clb_pair_hash(uint32_t left, uint32_t right)
     uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> 32) ^ (uint32_t)(h >> 15);
 }
+
+/* The node behind the edge of byte b of a node that exists, or CLB_NO_ID. */
+static inline uint32_t clb_trie_walk(const struct clb_tokenizer *t, uint32_t node, uint8_t b)
+{
+    uint32_t low = t->nodes[node].edge, n = t->nodes[node].n_edge;
+
+    if (low > t->n_edge || n > t->n_edge - low)
+        return CLB_NO_ID;
+    while (n) {
+        uint32_t half = n / 2, edge = t->edges[low + half];
+        if ((edge & 255) == b)
+            return edge >> 8 < t->n_node ? edge >> 8 : CLB_NO_ID;
+        if ((edge & 255) < b) {
+            low += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return CLB_NO_ID;
+}
+/* The longest token of the trie that starts at p: its id, or CLB_NO_ID; *stop: behind it. */
+uint32_t clb_trie_longest(const struct clb_tokenizer *t, uint32_t root, const char *p,
+                          const char *end, const char **stop);
 
 /* The id of the model's piece with this key, or CLB_NO_ID. */
 uint32_t clb_key_find(const struct clb_tokenizer *t, const char *s, size_t n);

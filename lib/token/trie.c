@@ -20,7 +20,7 @@ static int by_text(const void *a, const void *b)
     return order ? order : (x->text.n > y->text.n) - (x->text.n < y->text.n);
 }
 
-static bool add_node(struct clb_trie *t, uint32_t *index, struct clb_err *err)
+bool clb_trie_add_node(struct clb_trie *t, uint32_t *index, struct clb_err *err)
 {
     if (t->n_node == t->node_room) {
         uint32_t room = t->node_room ? t->node_room * 2 : 256;
@@ -91,7 +91,7 @@ static bool fill(struct clb_trie *t, const struct token *token, uint32_t n, uint
             uint32_t end = r.from, child;
             while (end < r.to && token[end].text.p[r.depth] == byte)
                 end++;
-            if (!add_node(t, &child, err) || !add_edge(t, (uint8_t)byte, child, err) ||
+            if (!clb_trie_add_node(t, &child, err) || !add_edge(t, (uint8_t)byte, child, err) ||
                 !grow_queue(&queue, &room, t->node_room - root, err))
                 goto done;
             queue[child - root] = (struct range){ r.from, end, r.depth + 1 };
@@ -119,8 +119,20 @@ static bool check_tokens(const struct token *token, uint32_t n, struct clb_err *
     return true;
 }
 
-bool clb_trie_add(struct clb_trie *t, const struct clb_build *b, bool normalised, uint32_t *root,
-                  struct clb_err *err)
+/* What is looked for of piece p, which belongs into the trie; p NULL otherwise. */
+static struct clb_str text_of(const struct clb_build *b, const struct clb_build_piece *p,
+                              enum clb_trie_kind kind)
+{
+    bool added = p->flags & CLB_PIECE_ADDED, normalised = p->flags & CLB_PIECE_NORMALISED;
+    bool wanted = kind == CLB_TRIE_PIECES ? p->flags & CLB_PIECE_MODEL
+                                          : added && normalised == (kind == CLB_TRIE_NORMALISED);
+    struct clb_span s = kind == CLB_TRIE_PIECES ? p->content : p->find;
+
+    return (struct clb_str){ wanted ? b->bytes.p + s.at : NULL, s.n };
+}
+
+bool clb_trie_add(struct clb_trie *t, const struct clb_build *b, enum clb_trie_kind kind,
+                  uint32_t *root, struct clb_err *err)
 {
     struct token *token = clb_new(b->n_piece, sizeof *token, err);
     uint32_t n = 0;
@@ -130,16 +142,17 @@ bool clb_trie_add(struct clb_trie *t, const struct clb_build *b, bool normalised
     if (!token)
         return false;
     for (uint32_t id = 0; id < b->n_piece; id++) {
-        const struct clb_build_piece *p = &b->piece[id];
-        if (p->flags & CLB_PIECE_ADDED && !(p->flags & CLB_PIECE_NORMALISED) == !normalised)
-            token[n++] = (struct token){ { b->bytes.p + p->find.at, p->find.n }, id };
+        struct clb_str text = text_of(b, &b->piece[id], kind);
+        if (text.p)
+            token[n++] = (struct token){ text, id };
     }
     if (n == 0) {
         ok = true;
         goto done;
     }
     qsort(token, n, sizeof *token, by_text);
-    ok = check_tokens(token, n, err) && add_node(t, root, err) && fill(t, token, n, *root, err);
+    ok = check_tokens(token, n, err) && clb_trie_add_node(t, root, err) &&
+         fill(t, token, n, *root, err);
 done:
     clb_free(token);
     return ok;

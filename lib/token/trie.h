@@ -1,4 +1,4 @@
-/* trie.h - the trie of added tokens, as the tables store it. */
+/* trie.h - tries of tokens, as the tables store them. */
 #ifndef CLB_TOKEN_TRIE_H
 #define CLB_TOKEN_TRIE_H
 
@@ -11,10 +11,16 @@ struct clb_trie {
     uint32_t n_edge, edge_room;
 };
 
-/* Adds the trie of the added tokens that are (`normalised`) or are not looked for after the
- * normaliser; *root: CLB_NO_ID if there are none. Two tokens with one spelling are an error. */
-bool clb_trie_add(struct clb_trie *t, const struct clb_build *b, bool normalised, uint32_t *root,
-                  struct clb_err *err);
+enum clb_trie_kind {
+    CLB_TRIE_RAW,        /* added tokens that are looked for in the text as it is */
+    CLB_TRIE_NORMALISED, /* added tokens that are looked for after the normaliser */
+    CLB_TRIE_PIECES,     /* the vocabulary of the model */
+};
+/* Adds a trie; *root: CLB_NO_ID if there is nothing to put in. Two tokens with one spelling are an
+ * error. */
+bool clb_trie_add(struct clb_trie *t, const struct clb_build *b, enum clb_trie_kind kind,
+                  uint32_t *root, struct clb_err *err);
+bool clb_trie_add_node(struct clb_trie *t, uint32_t *index, struct clb_err *err);
 void clb_trie_free(struct clb_trie *t);
 
 #endif

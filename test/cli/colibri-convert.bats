@@ -496,6 +496,74 @@ END
     section m.bin tokenizer.source | cmp - own/tokenizer.json
 }
 
+# A SentencePiece model of 262 pieces, for the vocabulary of the small checkpoints.
+small_spm() {
+    python3 - >"$1" <<'END'
+import struct, sys
+def number(v):
+    out = b""
+    while v > 127:
+        out, v = out + bytes([v & 127 | 128]), v >> 7
+    return out + bytes([v])
+def part(field, data): return number(field << 3 | 2) + number(len(data)) + data
+def piece(name, score, kind): return part(1, part(1, name.encode()) + number(21) + struct.pack("<f", score) + number(24) + number(kind))
+out = piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3)
+out += b"".join(piece(f"<0x{b:02X}>", 0, 6) for b in range(256))
+out += piece("a", -1, 1) + piece("\u2581", -2, 1) + piece("\u2581a", -3, 1)
+sys.stdout.buffer.write(out + part(2, number(24) + number(2) + number(35 << 3) + number(1)))
+END
+}
+
+@test "tokenizer.model: taken where there is no tokenizer.json, and kept as it is" {
+    mkdir own && cp "$src"/* own
+    small_spm own/tokenizer.model
+    colibri-convert -q own -o m.bin # tokenizer.json comes first
+    section m.bin tokenizer.source | cmp - own/tokenizer.json
+    [[ $(field m.bin '[.source[].file] | join(" ")') != *tokenizer.model* ]]
+    rm own/tokenizer.json
+    colibri-convert -qf own -o m.bin
+    section m.bin tokenizer.source | cmp - own/tokenizer.model
+    [[ $(field m.bin '[.source[].file] | join(" ")') == *tokenizer.model* ]]
+    [[ $(echo '{"text":"a a!"}' | colibri-inspect --encode m.bin) == '{"ids":[1,261,261,36]}' ]]
+    run -0 colibri-run -p "a a" -n 2 m.bin
+    colibri-convert -q own -o again.bin
+    cmp m.bin again.bin
+    head -c 3000 own/tokenizer.model >short.model
+    mv short.model own/tokenizer.model
+    run_err 3 colibri-convert -q own -o bad.bin
+    has "$message" "own/tokenizer.model: byte "
+    [[ ! -e bad.bin ]]
+}
+
+@test "end tokens: those of both configurations and of the tokenizer, each once" {
+    mkdir own && cp "$src"/* own
+    set_eos() {
+        jq ".eos_token_id = $1" "$src/config.json" >own/config.json
+        echo "{\"eos_token_id\": $2}" >own/generation_config.json
+        jq ".eos_token = $3" "$src/tokenizer_config.json" >own/tokenizer_config.json
+    }
+    ends() {
+        set_eos "$@"
+        colibri-convert -qf own -o m.bin
+        field m.bin '.generation | "\(.eos_token) \(.text_eos_token)"'
+    }
+    [[ $(ends 3 '[4, 5]' '"</s>"') == "[3,4,5] 2" ]]
+    [[ $(ends 4 '[4, 5, 4]' '{"content": "</s>"}') == "[4,5] 2" ]]
+    [[ $(ends 2 2 '"</s>"') == "[2] null" ]]
+    [[ $(ends 3 null null) == "[3] null" ]]
+    run -0 colibri-inspect --summary m.bin
+    set_eos 2 99999 null
+    run_err 3 colibri-convert -q own -o bad.bin
+    has "$message" "own/generation_config.json" "eos_token_id" 99999
+    set_eos 2 2 '"<nowhere>"'
+    run_err 3 colibri-convert -q own -o bad.bin
+    has "$message" "own/tokenizer_config.json: eos_token is '<nowhere>', which is no token of own/tokenizer.json"
+    set_eos '[3,4,5,6,7,8,9,10]' '[11,12,13,14,15,16,17,18]' '"</s>"'
+    run_err 3 colibri-convert -q own -o bad.bin
+    has "$message" "more than 16 different end tokens"
+    [[ ! -e bad.bin ]]
+}
+
 @test "generation defaults: generation_config.json wins over config.json" {
     mkdir own && cp "$src"/* own
     echo '{"eos_token_id": [2, 3], "temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": true}' >own/generation_config.json

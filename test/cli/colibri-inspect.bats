@@ -362,9 +362,35 @@ EOF
 # bats test_tags=release
 @test "inspect: --encode, --decode: a line that memory does not hold is an error" {
     for option in --encode --decode; do
-        run_err 4 timeout 20 bash -c 'ulimit -v 300000; colibri-inspect $1 demo.bin </dev/zero' - $option
-        has "$message" "<stdin>: cannot be read: Cannot allocate memory"
+        run_err 4 timeout 20 bash -c 'ulimit -v 100000; colibri-inspect $1 demo.bin </dev/zero' - $option
+        has "$message" "out of memory"
     done
+}
+
+@test "inspect: --encode, --decode: a line without an end is refused" {
+    for option in --encode --decode; do
+        run_err 3 timeout 60 bash -c 'colibri-inspect $1 demo.bin </dev/zero' - $option
+        has "$message" "a line of standard input has more than 268435456 bytes"
+    done
+}
+
+# bats test_tags=san
+@test "inspect: --encode, --decode: a SentencePiece model, alone or in a folder without tokenizer.json" {
+    spm=$REPO/test/data/tokenizers/syn_spm_bpe
+    echo '{"text":"Hello world"}' >in
+    [[ $(colibri-inspect --encode "$spm/tokenizer.model" <in) == '{"ids":[1,1315,888,1267,615,323]}' ]]
+    [[ $(colibri-inspect --encode "$spm" <in) == '{"ids":[1,1315,888,1267,615,323]}' ]]
+    [[ $(colibri-inspect --encode "$spm" <in | colibri-inspect --decode "$spm") == *'"text":"Hello world"'* ]]
+    mkdir both && cp "$spm/tokenizer.model" both && echo '{"add_bos_token":false,"add_eos_token":true}' >both/tokenizer_config.json
+    [[ $(colibri-inspect --encode both <in) == '{"ids":[1315,888,1267,615,323,2]}' ]]
+    cp "$DEMO_SRC/tokenizer.json" both # what programs read, so it comes first
+    [[ $(colibri-inspect --encode both <in) == "$(colibri-inspect --encode "$DEMO_SRC" <in)" ]]
+    head -c 1000 "$spm/tokenizer.model" >cut.model
+    run_err 3 bash -c 'colibri-inspect --encode cut.model <in'
+    has "$message" "cut.model: byte " "are left"
+    : >empty.model
+    run_err 3 bash -c 'colibri-inspect --encode empty.model <in'
+    has "$message" "empty.model"
 }
 
 @test "inspect: letters are short for the long options" {

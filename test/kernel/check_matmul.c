@@ -132,6 +132,20 @@ static bool same_bits(struct problem *p, const struct clb_kernels *k)
     return ok;
 }
 
+/* As many rows as a piece of a prompt has, more inputs than one stretch of a panel. */
+static bool check_many_rows(enum clb_dtype t, const struct clb_kernels *k)
+{
+    bool ok = true;
+
+    for (uint32_t n_row = 60; n_row <= 132 && ok; n_row += 1 + rnd_below(40)) {
+        struct problem p;
+        problem_new(&p, t, 1 + rnd_below(3), 480 + rnd_below(100), n_row, PLAIN, false);
+        ok = same_bits(&p, k);
+        problem_free(&p);
+    }
+    return ok;
+}
+
 static bool check_type(enum clb_dtype t, const struct clb_kernels *k)
 {
     static const uint32_t cols[] = {
@@ -272,7 +286,9 @@ int main(int argc, char **argv)
     for (int l = 0; l < n_level; l++) {
         for (int t = 0; t < CLB_DTYPE_COUNT && !want_bench; t++) {
             snprintf(what, sizeof what, "matmul %s", clb_dtype_name((enum clb_dtype)t));
-            report(check_type((enum clb_dtype)t, &levels[l].k), what, levels[l].name);
+            report(check_type((enum clb_dtype)t, &levels[l].k) &&
+                       check_many_rows((enum clb_dtype)t, &levels[l].k),
+                   what, levels[l].name);
         }
         if (want_bench)
             bench(&levels[l]);

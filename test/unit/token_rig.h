@@ -7,6 +7,7 @@
 #include "lib/base/json.h"
 #include "lib/base/mapfile.h"
 #include "lib/import/hf_tokenizer.h"
+#include "lib/import/spm_tokenizer.h"
 #include "lib/token/tokenizer.h"
 #include "test/check.h"
 
@@ -14,6 +15,7 @@ static const char *const token_names[] = {
     "cl100k_llama3",     "deepseek_v4",    "mistral_v3",    "mixtral_v1",
     "o200k_harmony_40k", "qwen3",          "tekken_24k",    "syn_meta_always",
     "syn_meta_first",    "syn_flags_nfkc", "syn_split_zoo", "syn_bpe_unk",
+    "syn_unigram_bytefb",
 };
 enum { N_TOKEN_NAMES = sizeof token_names / sizeof *token_names };
 
@@ -40,6 +42,29 @@ static inline bool token_open(struct token_rig *r, const char *name)
     if (ok) {
         ok = clb_hf_tokenizer_compile(&r->tables, (const char *)m.data, m.size, path, UINT32_MAX,
                                       &err) &&
+             clb_tokenizer_open(&r->t, r->tables.p, r->tables.n, &err);
+        clb_mapfile_close(&m);
+    }
+    if (!ok)
+        printf("# %s\n", err.text);
+    return ok;
+}
+
+/* NAME/tokenizer.model without a configuration. */
+static inline bool token_open_spm(struct token_rig *r, const char *name)
+{
+    char path[256];
+    struct clb_mapfile m;
+    struct clb_err err = { .code = CLB_OK };
+
+    *r = (struct token_rig){ .t = NULL };
+    token_path(path, name, "tokenizer.model");
+    bool ok = clb_mapfile_open(&m, path, &err);
+    if (ok) {
+        struct clb_spm_source s = { .model = { (const char *)m.data, m.size },
+                                    .file = path,
+                                    .vocab_size = UINT32_MAX };
+        ok = clb_spm_tokenizer_compile(&r->tables, &s, &err) &&
              clb_tokenizer_open(&r->t, r->tables.p, r->tables.n, &err);
         clb_mapfile_close(&m);
     }
