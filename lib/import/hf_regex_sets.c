@@ -1,4 +1,6 @@
 /* hf_regex_sets.c - sets of characters and escapes. */
+#include <stdlib.h>
+
 #include "lib/import/hf_regex_impl.h"
 #include "lib/token/program.h"
 #include "lib/token/unicode.h"
@@ -59,9 +61,37 @@ void clb_regex_set_folded(struct clb_regex *r, uint32_t *set, uint32_t low, uint
     }
 }
 
+static int by_start(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+
+    return (x[0] > y[0]) - (x[0] < y[0]);
+}
+
+/* Ranges in order, those that touch as one. The words behind the last one are left over. */
+static void sort_ranges(uint32_t *set)
+{
+    uint32_t *range = set + CLB_SET_WORDS, n = 0;
+
+    qsort(range, set[6], 2 * sizeof *range, by_start);
+    for (uint32_t i = 0; i < set[6]; i++) {
+        uint32_t low = range[2 * i], high = range[2 * i + 1];
+        if (n && low <= range[2 * n - 1] + 1) {
+            range[2 * n - 1] = high > range[2 * n - 1] ? high : range[2 * n - 1];
+            continue;
+        }
+        range[2 * n] = low;
+        range[2 * n + 1] = high;
+        n++;
+    }
+    set[6] = n;
+    set[0] |= CLB_SET_SORTED;
+}
+
 /* Answers for ASCII, so that these characters need no look at the rest. */
 void clb_regex_set_done(uint32_t *set)
 {
+    sort_ranges(set);
     for (uint32_t c = 0; c < 128; c++) {
         uint32_t class = clb_uc(c);
         bool has = set[1] >> (class & 31) & 1;

@@ -199,7 +199,7 @@ static void apply(const struct hf *h, const struct hf_piece_op *op, struct clb_s
         s = strip_side(s, op->strip_char, op->stop, true);
         clb_text_add(out, s.p, s.n);
     } else {
-        clb_step_apply(&view, &op->step, (struct clb_part){ s.p, s.p + s.n, true }, out, &budget);
+        clb_step_apply(&view, &op->step, (struct clb_part){ s.p, s.p + s.n, s.p }, out, &budget);
         out->failed |= !budget;
     }
 }

@@ -91,7 +91,7 @@ static bool give(struct clb_encoder *e, struct clb_part part, const char *from, 
 {
     if (from >= to)
         return true;
-    return rest(e, (struct clb_part){ from, to, part.first && from == part.s });
+    return rest(e, (struct clb_part){ from, to, part.zero });
 }
 
 bool clb_added_split(struct clb_encoder *e, int trie, struct clb_part part,
@@ -122,9 +122,11 @@ bool clb_added_split(struct clb_encoder *e, int trie, struct clb_part part,
             (flags & CLB_PIECE_SINGLE_WORD && !stands_alone(part, from, to)))
             continue;
         if (flags & CLB_PIECE_LSTRIP)
-            from = strip_left(done < from ? done : from, from);
+            from = done < from ? strip_left(done, from) : done;
         if (flags & CLB_PIECE_RSTRIP)
             to = strip_right(to, part.end);
+        if (from >= to) /* all of it was taken along by the token before */
+            continue;
         if (!give(e, part, done, from, rest) || !clb_push_id(e, id))
             return false;
         done = to;

@@ -231,12 +231,14 @@ static bool push_all(struct clb_encoder *e, const uint32_t *id, size_t n)
     return true;
 }
 
-bool clb_bpe_part(struct clb_encoder *e, const char *s, size_t n)
+static bool merge_part(struct clb_encoder *e, const char *s, size_t n)
 {
     const struct clb_tables_head *h = e->t->head;
+    const bool by_name =
+        (h->model_flags & (CLB_MODEL_IGNORE_MERGES | CLB_MODEL_CUT)) == CLB_MODEL_IGNORE_MERGES;
     uint32_t whole = clb_word_id(e, s, n);
 
-    if (whole != CLB_NO_ID && clb_piece_flags(e->t, whole) & CLB_PIECE_WHOLE)
+    if (whole != CLB_NO_ID && (by_name || clb_piece_flags(e->t, whole) & CLB_PIECE_WHOLE))
         return clb_push_id(e, whole);
     size_t most = n * (1 + (size_t)h->word_prefix.n) + h->word_suffix.n;
     if (most <= SHORT) {
@@ -251,6 +253,29 @@ bool clb_bpe_part(struct clb_encoder *e, const char *s, size_t n)
     else if (!merge_long(e, count, &count))
         return false;
     return push_all(e, e->word.id, count);
+}
+
+/* What becomes of a word depends on nothing but its bytes. */
+bool clb_bpe_part(struct clb_encoder *e, const char *s, size_t n)
+{
+    struct clb_seen_word *w;
+    size_t before = e->ids->n;
+
+    if (!e->seen || n > sizeof w->text || n == 0)
+        return merge_part(e, s, n);
+    w = &e->seen[clb_key_hash(s, n) >> 20 & (CLB_SEEN_WORDS - 1)];
+    if (w->n_text == n && !memcmp(w->text, s, n))
+        return push_all(e, w->id, w->n_id);
+    if (!merge_part(e, s, n))
+        return false;
+    size_t n_id = e->ids->n - before;
+    if (n_id <= sizeof w->id / sizeof *w->id) {
+        w->n_text = (uint8_t)n;
+        w->n_id = (uint8_t)n_id;
+        memcpy(w->text, s, n);
+        memcpy(w->id, e->ids->id + before, n_id * sizeof *w->id);
+    }
+    return true;
 }
 
 /* The first place after s before which nothing merges: the start of a run of `cut`. */
@@ -271,13 +296,13 @@ bool clb_bpe_word(struct clb_encoder *e, const char *s, size_t n)
     const struct clb_tables_head *h = e->t->head;
     const char *end = s + n;
 
+    if (!(h->model_flags & CLB_MODEL_CUT))
+        return clb_bpe_part(e, s, n);
     if (h->model_flags & CLB_MODEL_IGNORE_MERGES) {
         uint32_t id = clb_word_id(e, s, n);
         if (id != CLB_NO_ID)
             return clb_push_id(e, id);
     }
-    if (!(h->model_flags & CLB_MODEL_CUT))
-        return clb_bpe_part(e, s, n);
     while (s < end) {
         const char *next = cut_after(s, end, clb_tables_string(e->t, h->cut));
         if (!clb_bpe_part(e, s, (size_t)(next - s)))

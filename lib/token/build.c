@@ -51,7 +51,7 @@ void clb_build_normalise(const struct clb_build *b, struct clb_str s, struct clb
     for (uint32_t i = 0; i < b->head.n_normalise; i++) {
         clb_text_clear(&next);
         if (now.n)
-            clb_step_apply(&view, &b->step[i], (struct clb_part){ now.p, now.p + now.n, true },
+            clb_step_apply(&view, &b->step[i], (struct clb_part){ now.p, now.p + now.n, now.p },
                            &next, &budget);
         struct clb_text swap = now;
         now = next;
@@ -276,6 +276,16 @@ static bool cut_holds(const struct clb_build *b, struct clb_str cut)
     return true;
 }
 
+/* Nothing that is unknown disappears from a word, which would make neighbours of what is not. */
+static bool keeps_all(const struct clb_build *b)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < 256; i++)
+        n += b->byte_id[i] != CLB_NO_ID;
+    return b->head.unk != CLB_NO_ID || (b->head.model_flags & CLB_MODEL_BYTE_FALLBACK && n == 256);
+}
+
 static void find_cut(struct clb_build *b)
 {
     const struct clb_str cut = clb_str("\xe2\x96\x81"); /* U+2581 stands for a space */
@@ -283,7 +293,7 @@ static void find_cut(struct clb_build *b)
     bool is_piece = false;
 
     if (h->model != CLB_MODEL_BPE || h->model_flags & CLB_MODEL_BYTE_LEVEL || h->word_prefix.n ||
-        h->word_suffix.n)
+        h->word_suffix.n || !keeps_all(b))
         return;
     for (uint32_t id = 0; id < b->n_piece && !is_piece; id++)
         is_piece = b->piece[id].flags & CLB_PIECE_MODEL && clb_str_eq(key_of(b, id), cut);
@@ -306,8 +316,8 @@ static void find_special(struct clb_build *b)
             h->model_flags |= CLB_MODEL_SPECIAL_REACHABLE;
         if (id == h->unk)
             continue;
-        if (h->model_flags & CLB_MODEL_IGNORE_MERGES ||
-            clb_utf8_step(key.p, key.n) == (int)key.n || key.n == 1)
+        if (h->model_flags & CLB_MODEL_IGNORE_MERGES || clb_utf8_step(key.p, key.n) == (int)key.n ||
+            key.n == 1)
             h->model_flags |= CLB_MODEL_SPECIAL_REACHABLE;
     }
     for (uint32_t i = 0; i < b->n_merge; i++)

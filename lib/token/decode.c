@@ -150,8 +150,7 @@ static void emit_lead(struct clb_decoder *d, uint32_t id, struct clb_str text)
     bool plain = !(clb_piece_flags(d->t, id) & CLB_PIECE_SPECIAL);
 
     d->lead_done |= d->begun;
-    if (plain && !d->lead_done && text.n && piece.n >= mark.n &&
-        !memcmp(piece.p, mark.p, mark.n)) {
+    if (plain && !d->lead_done && text.n && piece.n >= mark.n && !memcmp(piece.p, mark.p, mark.n)) {
         text.p++;
         text.n--;
         d->lead_done = !(h->decoder_flags & CLB_DECODE_LEADS);
@@ -197,13 +196,13 @@ static bool give(struct clb_decoder *d, struct clb_str *text, struct clb_err *er
     return true;
 }
 
-bool clb_decoder_feed(struct clb_decoder *d, int32_t id, struct clb_str *text, struct clb_err *err)
+/* Appends to d->out. */
+static bool feed(struct clb_decoder *d, int32_t id, struct clb_err *err)
 {
     const struct clb_tables_head *h = d->t->head;
 
-    clb_text_clear(&d->out);
     if (is_dropped(d, id))
-        return give(d, text, err);
+        return true;
     if (clb_piece_text(d->t, (uint32_t)id).n > h->max_text)
         return clb_fail(err, CLB_BAD_INPUT,
                         "the tokenizer tables are damaged: piece %d is longer than %u bytes", id,
@@ -215,12 +214,18 @@ bool clb_decoder_feed(struct clb_decoder *d, int32_t id, struct clb_str *text, s
     } else {
         put_piece(d, (uint32_t)id);
     }
-    return give(d, text, err);
+    return true;
 }
 
-bool clb_decoder_flush(struct clb_decoder *d, struct clb_str *text, struct clb_err *err)
+bool clb_decoder_feed(struct clb_decoder *d, int32_t id, struct clb_str *text, struct clb_err *err)
 {
     clb_text_clear(&d->out);
+    return feed(d, id, err) && give(d, text, err);
+}
+
+/* Appends to d->out what was held back. */
+static void flush(struct clb_decoder *d)
+{
     if (d->held != CLB_NO_ID)
         emit_marked(d, clb_piece_text(d->t, d->held), "");
     else if (d->t->head->decoder_flags & CLB_DECODE_BYTES)
@@ -231,6 +236,12 @@ bool clb_decoder_flush(struct clb_decoder *d, struct clb_str *text, struct clb_e
     d->bad_run = d->started = d->lead_done = d->begun = false;
     d->held = CLB_NO_ID;
     d->strip = d->t->head->strip;
+}
+
+bool clb_decoder_flush(struct clb_decoder *d, struct clb_str *text, struct clb_err *err)
+{
+    clb_text_clear(&d->out);
+    flush(d);
     return give(d, text, err);
 }
 
@@ -300,30 +311,90 @@ static bool run_is_good(const struct clb_decoder *d, const int32_t *id, size_t n
     return n_pending == 0;
 }
 
+/* The bytes of all pieces, one behind the other, at *bytes (owned by the caller) with a NUL. */
+static bool gather(const struct clb_decoder *d, const int32_t *id, size_t n, char **bytes,
+                   size_t *size, struct clb_err *err)
+{
+    enum { STRIDE = 16 }; /* most pieces are shorter: a copy of fixed size is fast */
+    const char *last = d->t->text + d->t->head->section[CLB_TEXT].size;
+    size_t at = 0, room = 0;
+    char *p = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        if (is_dropped(d, id[i]))
+            continue;
+        struct clb_str s = clb_piece_text(d->t, (uint32_t)id[i]);
+        if (!s.n)
+            continue;
+        if (room - at <= s.n + STRIDE) {
+            room = 2 * room + s.n + 4096;
+            char *more = clb_grow(p, room, 1, err);
+            if (!more) {
+                clb_free(p);
+                return false;
+            }
+            p = more;
+        }
+        memcpy(p + at, s.p, s.n <= STRIDE && last - s.p >= STRIDE ? STRIDE : s.n);
+        at += s.n;
+    }
+    if (p)
+        p[at] = 0;
+    *bytes = p;
+    *size = at;
+    return true;
+}
+
+/* Without anything that happens at the border of pieces the whole is their bytes. */
+static bool decode_bytes(const struct clb_decoder *d, const int32_t *id, size_t n,
+                         struct clb_text *out, struct clb_err *err)
+{
+    char *bytes;
+    size_t size;
+
+    if (!gather(d, id, n, &bytes, &size, err))
+        return false;
+    if (bytes && clb_utf8_valid(bytes, size) < size)
+        clb_utf8_repair((struct clb_str){ bytes, size }, out);
+    else if (bytes)
+        clb_text_add(out, bytes, size);
+    clb_free(bytes);
+    return true;
+}
+
+static bool decode_pieces(struct clb_decoder *d, const int32_t *id, size_t n, struct clb_text *out,
+                          struct clb_err *err)
+{
+    const bool lenient = d->t->head->decoder_flags & CLB_DECODE_LENIENT;
+    bool in_run = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!lenient && !is_dropped(d, id[i])) {
+            bool byte = d->t->flags[id[i]] & CLB_PIECE_BYTE;
+            if (byte && !in_run)
+                d->bad_run = !run_is_good(d, id + i, n - i);
+            in_run = byte;
+        }
+        if (!feed(d, id[i], err))
+            return false;
+    }
+    flush(d);
+    if (d->out.failed)
+        return clb_fail_nomem(err, d->out.n);
+    clb_text_add(out, d->out.p, d->out.n);
+    return true;
+}
+
 bool clb_decode(const struct clb_tokenizer *t, const int32_t *id, size_t n, bool skip_special,
                 struct clb_text *out, struct clb_err *err)
 {
     struct clb_decoder *d;
-    struct clb_str text;
-    bool in_run = false;
 
     if (!clb_decoder_open(&d, t, skip_special, err))
         return false;
-    bool ok = true;
-    for (size_t i = 0; ok && i < n; i++) {
-        if (!is_dropped(d, id[i])) {
-            bool byte = t->flags[id[i]] & CLB_PIECE_BYTE;
-            if (byte && !in_run && !(t->head->decoder_flags & CLB_DECODE_LENIENT))
-                d->bad_run = !run_is_good(d, id + i, n - i);
-            in_run = byte;
-        }
-        ok = clb_decoder_feed(d, id[i], &text, err);
-        if (ok)
-            clb_text_add(out, text.p, text.n);
-    }
-    ok = ok && clb_decoder_flush(d, &text, err);
-    if (ok)
-        clb_text_add(out, text.p, text.n);
+    bool ok = t->head->decoder_flags == CLB_DECODE_BYTES && !t->head->strip
+                  ? decode_bytes(d, id, n, out, err)
+                  : decode_pieces(d, id, n, out, err);
     if (ok && out->failed)
         ok = clb_fail_nomem(err, out->n);
     clb_decoder_close(d);

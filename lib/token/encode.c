@@ -3,7 +3,7 @@
 #include "lib/base/mem.h"
 #include "lib/token/utf8.h"
 
-enum { LONGEST_TEXT = 1 << 30 };
+enum { LONGEST_TEXT = 1 << 30, WORTH_REMEMBERING = 1 << 14 };
 
 bool clb_ids_grow(struct clb_ids *ids, size_t more, struct clb_err *err)
 {
@@ -45,6 +45,15 @@ static bool push_template(struct clb_encoder *e, const uint32_t *id, uint32_t n)
     return true;
 }
 
+static struct clb_part whole_text(const char *text, size_t n)
+{
+    unsigned first = 0;
+
+    if (n)
+        clb_utf8_get(text, text + n, &first);
+    return (struct clb_part){ text, text + n, text + first };
+}
+
 void clb_encoder_done(struct clb_encoder *e)
 {
     for (int i = 0; i < 2; i++)
@@ -55,6 +64,7 @@ void clb_encoder_done(struct clb_encoder *e)
     clb_free(e->word.next);
     clb_free(e->word.prev);
     clb_free(e->word.heap);
+    clb_free(e->seen);
     clb_free(e->best);
 }
 
@@ -95,8 +105,13 @@ bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n,
         text = repaired.p;
         n = repaired.n;
     }
+    if (n >= WORTH_REMEMBERING && h->model == CLB_MODEL_BPE) {
+        e.seen = clb_new(CLB_SEEN_WORDS, sizeof *e.seen, err);
+        if (!e.seen)
+            goto done;
+    }
     ok = (!o->add_special || push_template(&e, t->template, h->n_before)) &&
-         clb_added_split(&e, 0, (struct clb_part){ text, text + n, true }, clb_normalise_part) &&
+         clb_added_split(&e, 0, whole_text(text, n), clb_normalise_part) &&
          (!o->add_special || push_template(&e, t->template + h->n_before, h->n_after));
 done:
     clb_encoder_done(&e);

@@ -11,11 +11,24 @@
 
 #include "lib/token/tables.h"
 
-/* A part of the text. `first`: it starts where the text given by the caller starts. */
+/* A part of the text. What stands before `zero` was made of the first character of the text given
+ * by the caller: a part that starts there counts as its beginning. */
 struct clb_part {
-    const char *s, *end;
-    bool first;
+    const char *s, *end, *zero;
 };
+static inline bool clb_is_first(struct clb_part p)
+{
+    return p.s < p.zero;
+}
+
+/* A word that was encoded before. Of most texts nine words in ten were. */
+struct clb_seen_word {
+    uint8_t n_text, n_id; /* n_text 0: empty */
+    char text[30];
+    uint32_t id[8];
+};
+enum { CLB_SEEN_WORDS = 1 << 12 };
+_Static_assert(sizeof(struct clb_seen_word) == 64, "a line of the cache");
 
 struct clb_encoder {
     const struct clb_tokenizer *t;
@@ -34,7 +47,8 @@ struct clb_encoder {
         uint64_t *heap; /* owned; rank << 32 | position */
         size_t n_heap, heap_room;
     } word;
-    struct clb_best *best; /* owned; unigram.c */
+    struct clb_seen_word *seen; /* [CLB_SEEN_WORDS] owned; NULL: the text is too short for it */
+    struct clb_best *best;      /* owned; unigram.c */
     size_t best_room;
 };
 
@@ -51,10 +65,10 @@ bool clb_unigram_word(struct clb_encoder *e, const char *s, size_t n);
 bool clb_bpe_part(struct clb_encoder *e, const char *s, size_t n);
 void clb_encoder_done(struct clb_encoder *e); /* releases what e owns, but not ids */
 
-/* One step that changes text (CLB_DO_*): appends the result to out. Shared by normaliser and
- * pre-tokeniser. */
-void clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
-                    struct clb_part part, struct clb_text *out, uint64_t *budget);
+/* One step that changes text (CLB_DO_*): appends the result to out, which is empty, and says what
+ * part that is (of out; with p NULL if memory ended). Shared by normaliser and pre-tokeniser. */
+struct clb_part clb_step_apply(const struct clb_tokenizer *t, const struct clb_step *step,
+                               struct clb_part part, struct clb_text *out, uint64_t *budget);
 
 bool clb_ids_grow(struct clb_ids *ids, size_t more, struct clb_err *err);
 bool clb_too_long(const struct clb_encoder *e); /* the budget is used up: fills err */

@@ -350,23 +350,6 @@ static bool find_text(struct clb_str text, const char *end, const char **from, c
     return true;
 }
 
-static bool find_program(const uint32_t *program, const struct clb_part *part, const char **from,
-                         const char **to, uint64_t *budget)
-{
-    unsigned n;
-
-    for (const char *p = *from; p < part->end && *budget; p += n) {
-        size_t taken = clb_program_run(program, part->s, p, part->end, budget);
-        if (taken) {
-            *from = p;
-            *to = p + taken;
-            return true;
-        }
-        clb_utf8_get(p, part->end, &n);
-    }
-    return false;
-}
-
 bool clb_pattern_find(const struct clb_tokenizer *t, const struct clb_step *s,
                       const struct clb_part *part, const char **from, const char **to,
                       uint64_t *budget)
@@ -374,7 +357,7 @@ bool clb_pattern_find(const struct clb_tokenizer *t, const struct clb_step *s,
     if (s->find == CLB_FIND_TEXT)
         return find_text(clb_tables_string(t, s->text), part->end, from, to);
     if (s->find == CLB_FIND_PROGRAM)
-        return find_program(t->programs + s->text.at, part, from, to, budget);
+        return clb_program_find(t->programs + s->text.at, part->s, part->end, from, to, budget);
     match_fn *match = table[s->find].match;
     unsigned n;
     for (const char *p = *from; match && p < part->end; p += n) {

@@ -12,7 +12,7 @@ static bool give(struct clb_encoder *e, uint32_t i, struct clb_part whole, const
 {
     if (from == to)
         return true;
-    return run_step(e, i + 1, (struct clb_part){ from, to, whole.first && from == whole.s });
+    return run_step(e, i + 1, (struct clb_part){ from, to, whole.zero });
 }
 
 /* What merges with what: a split sees the parts in order and gives them on, joined as its behaviour
@@ -111,12 +111,12 @@ static bool run_step(struct clb_encoder *e, uint32_t i, struct clb_part part)
         return split_step(e, i, part);
     struct clb_text *out = &e->step[i];
     clb_text_clear(out);
-    clb_step_apply(e->t, step, part, out, &e->budget);
+    part = clb_step_apply(e->t, step, part, out, &e->budget);
     if (out->failed)
         return clb_fail_nomem(e->err, out->n);
     if (!e->budget)
         return clb_too_long(e);
-    return run_step(e, i + 1, (struct clb_part){ out->p, out->p + out->n, part.first });
+    return run_step(e, i + 1, part);
 }
 
 bool clb_pretok_part(struct clb_encoder *e, struct clb_part part)

@@ -9,6 +9,23 @@ enum { STACK = 192 };
 
 /* -- sets ------------------------------------------------------------------------------------- */
 
+/* Among ranges that ascend. */
+static bool in_sorted(const uint32_t *range, uint32_t n, uint32_t c)
+{
+    uint32_t low = 0;
+
+    while (n) {
+        uint32_t half = n / 2;
+        if (range[2 * (low + half)] <= c) {
+            low += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return low && c <= range[2 * low - 1];
+}
+
 bool clb_set_has(const uint32_t *set, uint32_t c)
 {
     if (c < 128)
@@ -19,8 +36,11 @@ bool clb_set_has(const uint32_t *set, uint32_t c)
         has = true;
     if (flags & (class & CLB_UC_HAN ? CLB_SET_HAN : CLB_SET_NOT_HAN))
         has = true;
-    for (uint32_t i = 0; i < set[6] && !has; i++)
-        has = c >= set[7 + 2 * i] && c <= set[8 + 2 * i];
+    if (flags & CLB_SET_SORTED)
+        has = has || in_sorted(set + 7, set[6], c);
+    else
+        for (uint32_t i = 0; i < set[6] && !has; i++)
+            has = c >= set[7 + 2 * i] && c <= set[8 + 2 * i];
     return has != (flags & CLB_SET_NEGATED);
 }
 
@@ -298,4 +318,103 @@ size_t clb_program_run(const uint32_t *program, const char *begin, const char *p
     const char *stop = run(&m, program + 2 + program[1], p, 0);
 
     return stop ? (size_t)(stop - p) : 0;
+}
+
+/* -- find ------------------------------------------------------------------------------------- */
+
+/* What most programs are: [a]?[b]+ or [b]+ or [b]. These need no machine. */
+struct shape {
+    const uint32_t *before, *set; /* before NULL: no [a]? */
+    bool once;
+};
+
+static bool is_repeat(const uint32_t *code, uint32_t least, uint32_t most)
+{
+    return (code[0] & 255) == CLB_P_REPEAT && code[1] == CLB_GREEDY && code[2] == least &&
+           code[3] == most;
+}
+
+static bool shape_of(const uint32_t *program, struct shape *s)
+{
+    const uint32_t *code = program + 2 + program[1], *end = code + program[0];
+
+    *s = (struct shape){ NULL, NULL, false };
+    if (end - code == 2 && (*code & 255) == CLB_P_SET) {
+        s->set = program + program[2 + (*code >> 8)];
+        s->once = true;
+        return true;
+    }
+    if (end - code == 9 && is_repeat(code, 0, 1)) {
+        s->before = program + program[2 + (*code >> 8)];
+        code += 4;
+    }
+    if (end - code != 5 || !is_repeat(code, 1, UINT32_MAX))
+        return false;
+    s->set = program + program[2 + (*code >> 8)];
+    return true;
+}
+
+static const char *run_of(const uint32_t *set, const char *p, const char *end, bool once)
+{
+    unsigned n;
+
+    while (p < end && clb_set_has(set, clb_utf8_get(p, end, &n))) {
+        p += n;
+        if (once)
+            break;
+    }
+    return p;
+}
+
+static bool find_shape(const struct shape *s, const char *end, const char **from, const char **to)
+{
+    unsigned n;
+
+    for (const char *p = *from; p < end; p += n) {
+        uint32_t c = clb_utf8_get(p, end, &n);
+        const char *start = s->before && clb_set_has(s->before, c) ? p + n : p;
+        const char *stop = run_of(s->set, start, end, s->once);
+        if (stop == start && start > p)
+            stop = run_of(s->set, start = p, end, s->once);
+        if (stop > start) {
+            *from = p;
+            *to = stop;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The set of which a match must begin with a character; NULL: it may begin otherwise. */
+static const uint32_t *first_set(const uint32_t *program)
+{
+    const uint32_t *code = program + 2 + program[1];
+    uint32_t op = *code & 255;
+
+    if (op == CLB_P_SET || (op == CLB_P_REPEAT && code[2] > 0))
+        return program + program[2 + (*code >> 8)];
+    return NULL;
+}
+
+bool clb_program_find(const uint32_t *program, const char *begin, const char *end,
+                      const char **from, const char **to, uint64_t *budget)
+{
+    const uint32_t *first = first_set(program);
+    struct shape s;
+    unsigned n;
+
+    if (shape_of(program, &s))
+        return find_shape(&s, end, from, to);
+    for (const char *p = *from; p < end && *budget; p += n) {
+        uint32_t c = clb_utf8_get(p, end, &n);
+        size_t taken = 0;
+        if (!first || clb_set_has(first, c))
+            taken = clb_program_run(program, begin, p, end, budget);
+        if (taken) {
+            *from = p;
+            *to = p + taken;
+            return true;
+        }
+    }
+    return false;
 }

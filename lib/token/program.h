@@ -36,6 +36,7 @@ enum clb_set_flags {
     CLB_SET_NOT_SPACE = 1 << 2,
     CLB_SET_HAN = 1 << 3,
     CLB_SET_NOT_HAN = 1 << 4,
+    CLB_SET_SORTED = 1 << 5, /* ranges ascend and leave gaps between them */
 };
 enum { CLB_SET_WORDS = 7, CLB_PROGRAM_MOST = 1 << 14, CLB_PROGRAM_NESTED = 8 };
 
@@ -45,6 +46,9 @@ bool clb_program_check(const struct clb_tokenizer *t, struct clb_span words, str
  * when it is used up the answer is 0. */
 size_t clb_program_run(const uint32_t *program, const char *begin, const char *p, const char *end,
                        uint64_t *budget);
+/* The leftmost match of the program in [begin, end) from *from on: sets *from and *to. */
+bool clb_program_find(const uint32_t *program, const char *begin, const char *end,
+                      const char **from, const char **to, uint64_t *budget);
 bool clb_set_has(const uint32_t *set, uint32_t c);
 
 #endif

@@ -117,7 +117,7 @@ void clb_spm_normalise(const struct clb_tokenizer *t, const struct clb_step *ste
     const bool escape = step->arg & CLB_SPM_ESCAPE, drop = step->arg & CLB_SPM_REMOVE;
     const struct clb_str space = clb_str(escape ? mark : " ");
     size_t before = out->n;
-    bool after_space = drop, dummy = step->arg & CLB_SPM_DUMMY && part.first;
+    bool after_space = drop, dummy = step->arg & CLB_SPM_DUMMY && clb_is_first(part);
     const char *p = drop ? skip_spaces(&m, part.s, part.end) : part.s;
     struct clb_str s;
 
