@@ -88,9 +88,10 @@ $(BUILD)/kernels/avx2/%.o:           ISA := -mavx2 -mfma -mf16c
 $(BUILD)/kernels/avx2/%_avxvnni.c.o: ISA := -mavx2 -mfma -mf16c -mavxvnni
 $(BUILD)/kernels/avx512/%.o:         ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq \
                                             -mavx512vl -mavx512vnni
-# -fno-schedule-insns: scheduling before registers are allocated pushes sums out of them.
-$(BUILD)/kernels/neon/%.o:           ISA := -march=armv8.2-a+dotprod -fno-schedule-insns
-$(BUILD)/kernels/neon/%_i8mm.c.o:    ISA := -march=armv8.2-a+dotprod+i8mm -fno-schedule-insns
+# gcc for aarch64 schedules before it allocates registers, and pushes sums out of them.
+in_order := $(if $(findstring clang,$(CC)),,-fno-schedule-insns)
+$(BUILD)/kernels/neon/%.o:           ISA := -march=armv8.2-a+dotprod $(in_order)
+$(BUILD)/kernels/neon/%_i8mm.c.o:    ISA := -march=armv8.2-a+dotprod+i8mm $(in_order)
 
 $(BUILD)/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -146,8 +146,10 @@ void clb_kernels_for(struct clb_kernels *k, enum clb_isa isa);
  * that lack the level, so it is compiled without the folder's instructions. */
 #if defined(__x86_64__)
 #define PLAIN_CODE __attribute__((target("no-sse3")))
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(__clang__)
 #define PLAIN_CODE __attribute__((target("arch=armv8-a")))
+#else
+#define PLAIN_CODE
 #endif
 void clb_kernels_fill_scalar(struct clb_kernels *k);
 void clb_kernels_fill_avx2(struct clb_kernels *k);

@@ -183,7 +183,8 @@ VEC_FN void vf_split_pairs(vf *even, vf *odd, const float *p)
 }
 VEC_FN void vf_join_pairs(float *p, vf even, vf odd)
 {
-    vst2q_f32(p, (float32x4x2_t){ { even, odd } });
+    float32x4x2_t x = { { even, odd } };
+    vst2q_f32(p, x);
 }
 
 /* The tree over 16 lanes: 8 apart, 4 apart, 2 apart, 1 apart. */

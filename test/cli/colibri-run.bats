@@ -277,7 +277,11 @@ END
     run_err 2 colibri-run -p x --experts-per-token 9 "$M"
     has "$message" "at most 8"
     run_err 2 colibri-run -p x --cpu quantum "$M"
-    has "$message" quantum
+    has "$message" "there is no CPU level 'quantum'" "'avx2'" "'neon'"
+    local other=neon arch=aarch64
+    [[ $(uname -m) != aarch64 ]] || other=avx2 arch=x86-64
+    run_err 3 colibri-run -p x --cpu $other "$M"
+    has "$message" "CPU level '$other': this machine is not $arch"
     run_err 2 colibri-run -p x --backend tpu "$M"
     run_err 3 colibri-run -p x --backend cuda "$M"
 }

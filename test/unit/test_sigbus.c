@@ -61,7 +61,10 @@ static void test_known(void)
 {
     char said[20000] = "";
     int status = child(true, NULL, said, sizeof said);
+    char *emulator = strstr(said, "qemu: "); /* says as well how its program died */
 
+    if (emulator)
+        *emulator = '\0';
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
     CHECK_STR(
         said,
