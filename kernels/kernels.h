@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/err.h"
 #include "lib/format/dtype.h"
 
 /* What a machine can do, best last for each architecture. x86-64: each level implies avx2, avx512
@@ -139,6 +140,8 @@ bool clb_isa_parse(const char *name, enum clb_isa *out);
  * lacks. */
 bool clb_isa_available(enum clb_isa isa, const char **why);
 enum clb_isa clb_isa_best(void);
+/* By name; NULL: the best. Refused with the reason when there is no such level, or not here. */
+bool clb_isa_choose(const char *name, enum clb_isa *out, struct clb_err *err);
 /* Fills every slot for exactly `isa`. A pure function: tests hold several levels side by side. */
 void clb_kernels_for(struct clb_kernels *k, enum clb_isa isa);
 

@@ -15,7 +15,7 @@
 static const char name[] = "colibri-convert";
 
 struct args {
-    const char *source, *out, *dtype, *dense_dtype, *scale, *report;
+    const char *source, *out, *dtype, *dense_dtype, *scale, *report, *cpu;
     struct clb_opt_list ignore;
     float clip;
     uint32_t threads;
@@ -50,6 +50,7 @@ static void to_options(const struct args *a, const char *command, struct clb_con
         .n_ignore = a->ignore.n,
         .clip_gate_softmax = a->clip,
         .threads = a->threads,
+        .cpu_level = a->cpu,
         .command = command,
     };
     if (!o->source_dtype)
@@ -251,6 +252,8 @@ int main(int argc, char **argv)
         { CLB_OPT_FLAG, 0, "explain", NULL, "print what each key became, write nothing", &a.explain,
           0, 0, false },
         { CLB_OPT_UINT, 't', "threads", "N", "default: one per core", &a.threads, 1, 1024, false },
+        { CLB_OPT_STRING, 0, "cpu", "LEVEL", "scalar, avx2, avxvnni, avx512, neon, i8mm",
+          &a.cpu, 0, 0, false },
         { CLB_OPT_GROUP, 0, "General", NULL, NULL, NULL, 0, 0, false },
         CLB_OPT_COMMON(&a.common),
         { .kind = CLB_OPT_END },

@@ -18,24 +18,6 @@ void clb_cpu_run(const struct clb_backend *be, uint64_t cost, clb_pool_fn *fn, v
         clb_pool_run(be->pool, fn, arg);
 }
 
-static bool choose_level(const char *name, enum clb_isa *isa, struct clb_err *err)
-{
-    const char *why;
-
-    if (!name) {
-        *isa = clb_isa_best();
-        return true;
-    }
-    if (!clb_isa_parse(name, isa))
-        return clb_fail(err, CLB_USAGE,
-                        "there is no CPU level '%s'; levels are 'scalar', on x86-64 'avx2', "
-                        "'avxvnni' and 'avx512', on aarch64 'neon' and 'i8mm'",
-                        name);
-    if (!clb_isa_available(*isa, &why))
-        return clb_fail(err, CLB_UNSUPPORTED, "CPU level '%s': %s", name, why);
-    return true;
-}
-
 static void cpu_close(struct clb_backend *be)
 {
     if (!be)
@@ -68,7 +50,7 @@ static bool cpu_open(struct clb_backend **out, const struct clb_backend_options 
     struct clb_backend *be;
 
     *out = NULL;
-    if (!choose_level(o->cpu_level, &isa, err))
+    if (!clb_isa_choose(o->cpu_level, &isa, err))
         return false;
     be = clb_new(1, sizeof *be, err);
     if (!be)

@@ -129,3 +129,21 @@ enum clb_isa clb_isa_best(void)
         isa--;
     return isa;
 }
+
+bool clb_isa_choose(const char *name, enum clb_isa *isa, struct clb_err *err)
+{
+    const char *why;
+
+    if (!name) {
+        *isa = clb_isa_best();
+        return true;
+    }
+    if (!clb_isa_parse(name, isa))
+        return clb_fail(err, CLB_USAGE,
+                        "there is no CPU level '%s'; levels are 'scalar', on x86-64 'avx2', "
+                        "'avxvnni' and 'avx512', on aarch64 'neon' and 'i8mm'",
+                        name);
+    if (!clb_isa_available(*isa, &why))
+        return clb_fail(err, CLB_UNSUPPORTED, "CPU level '%s': %s", name, why);
+    return true;
+}

@@ -1,5 +1,6 @@
-/* dispatch.c - the table of kernels of a level: the scalar ones, overwritten folder by folder. */
+/* dispatch.c - the tables of kernels of a level: the scalar ones, overwritten folder by folder. */
 #include "kernels/kernels.h"
+#include "kernels/pack.h"
 
 void clb_kernels_for(struct clb_kernels *k, enum clb_isa isa)
 {
@@ -19,4 +20,16 @@ void clb_kernels_for(struct clb_kernels *k, enum clb_isa isa)
 #endif
     k->isa = isa;
     k->name = clb_isa_name(isa);
+}
+
+void clb_pack_kernels_for(struct clb_pack_kernels *k, enum clb_isa isa)
+{
+    clb_fill_pack_scalar(k);
+    clb_fill_pack_int4_scalar(k);
+#if defined(__x86_64__)
+    if (isa >= CLB_ISA_AVX2) {
+        clb_fill_pack_avx2(k);
+        clb_fill_pack_int4_avx2(k);
+    }
+#endif
 }

@@ -11,7 +11,7 @@
 /* The stored type of a tensor as a type of the file. */
 static enum clb_dtype as_stored(const struct clb_ckpt_tensor *t)
 {
-    return t->t->dtype == CLB_ST_F32 ? CLB_F32 : t->t->dtype == CLB_ST_BF16 ? CLB_BF16 : CLB_F16;
+    return clb_st_as_dtype(t->t->dtype);
 }
 
 /* The one type that holds all of them without loss. */
@@ -186,16 +186,26 @@ static bool read_config(struct clb_conversion *c, struct clb_err *err)
            clb_read_generation(&c->generation, &c->ckpt, &c->config, c->arch.vocab_size, err);
 }
 
+static bool choose_kernels(struct clb_conversion *c, struct clb_err *err)
+{
+    enum clb_isa isa;
+
+    if (!clb_isa_choose(c->o.cpu_level, &isa, err))
+        return false;
+    clb_pack_kernels_for(&c->kernels, isa);
+    return true;
+}
+
 static bool plan(struct clb_conversion *c, struct clb_err *err)
 {
-    if (!clb_checkpoint_open(&c->ckpt, c->o.source_dir, err) || !accept_keys(c, err) ||
-        !read_config(c, err) || !list_ignored(c, err) ||
+    if (!choose_kernels(c, err) || !clb_checkpoint_open(&c->ckpt, c->o.source_dir, err) ||
+        !accept_keys(c, err) || !read_config(c, err) || !list_ignored(c, err) ||
         !clb_checkpoint_open_shards(&c->ckpt, &c->notes, err) ||
         !clb_bind(&c->bind, c->family, &c->arch, &c->ckpt, &c->problems, &c->notes, err) ||
         !read_tokenizer(c, err) || !list_sources(c, err))
         return false;
     choose_dtypes(c);
-    clb_nearest_init(&c->nearest, clb_book_int4);
+    clb_int4_book_init(&c->book, clb_book_int4);
     if (!make_plan(c, err))
         return false;
     return !c->notes.failed || clb_fail_nomem(err, c->notes.n);

@@ -24,6 +24,7 @@ struct clb_convert_options {
     bool ignore_surplus;     /* a name that config.json does not need is no error */
     float clip_gate_softmax; /* 0: off */
     uint32_t threads;        /* 0: default */
+    const char *cpu_level;   /* NULL: the best of this machine; changes no byte */
     const char *command;     /* recorded in the header as `converter` */
 };
 

@@ -29,7 +29,8 @@ struct clb_conversion {
     const char **ignored;            /* [n_ignored] owned array: keys that were accepted, sorted */
     uint32_t n_ignored;
     struct clb_write_plan *plan;
-    struct clb_nearest nearest; /* for int4 */
+    struct clb_pack_kernels kernels;
+    struct clb_int4_book book;
 
     /* filled by run */
     struct clb_loss *dense_loss;  /* [bind.n_dense] */

@@ -1,18 +1,19 @@
 #include "lib/import/convert_io.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "lib/base/crc.h"
 #include "lib/base/half.h"
 #include "lib/base/mem.h"
 #include "lib/format/arch.h"
 
-enum { PIECE = 1 << 20 }; /* bytes read or written at once, unless one tile needs more */
+enum {
+    PIECE = 1 << 18,  /* bytes read at once, unless one tile needs more: a cache should hold it */
+    AHEAD = 16 << 20, /* bytes that the kernel reads before they are asked for */
+    COPIED = 1 << 14, /* bytes of a vector at once */
+};
 
 /* -- workers --------------------------------------------------------------------------------- */
 
@@ -21,30 +22,42 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-bool clb_worker_init(struct clb_worker *w, const struct clb_arch *a, struct clb_err *err)
+/* The most rows and columns of any matrix. */
+static void largest_shape(const struct clb_arch *a, uint32_t *rows, uint32_t *cols)
 {
-    uint32_t cols = larger(a->hidden_size, a->expert_size), rows = cols;
     struct clb_tensor_spec s;
 
+    *rows = *cols = larger(a->hidden_size, a->expert_size);
     for (uint32_t i = 0; clb_arch_tensor(a, i, &s); i++) {
-        cols = larger(cols, s.cols);
-        rows = larger(rows, s.rows);
+        *cols = larger(*cols, s.cols);
+        *rows = larger(*rows, s.rows);
     }
-    uint64_t tile = (uint64_t)clb_pack_stride(cols) * CLB_TILE * sizeof(float);
+}
+
+size_t clb_worker_least(const struct clb_arch *a)
+{
+    uint32_t rows, cols;
+
+    largest_shape(a, &rows, &cols);
+    return clb_tile_bytes(CLB_F32, cols) + 2 * COPIED;
+}
+
+bool clb_worker_init(struct clb_worker *w, const struct clb_arch *a, struct clb_err *err)
+{
+    uint32_t rows, cols;
+
+    largest_shape(a, &rows, &cols);
+    uint64_t tile = (uint64_t)cols * CLB_TILE * sizeof(float);
     w->failed_job = UINT32_MAX;
-    w->in_bytes = w->out_bytes = tile > PIECE ? tile : PIECE;
+    w->in_bytes = tile > PIECE ? tile : PIECE;
     w->in = clb_new(w->in_bytes, 1, err);
-    w->out = clb_new(w->out_bytes, 1, err);
-    w->rows = clb_new(tile, 1, err);
     w->scale = clb_new(clb_rows_padded(rows), sizeof *w->scale, err);
-    return w->in && w->out && w->rows && w->scale;
+    return w->in && w->scale;
 }
 
 void clb_worker_done(struct clb_worker *w)
 {
     clb_free(w->in);
-    clb_free(w->out);
-    clb_free(w->rows);
     clb_free(w->scale);
 }
 
@@ -54,14 +67,38 @@ void clb_source_open(struct clb_source *s, struct clb_convert_io *io,
                      const struct clb_checkpoint *c, const struct clb_ckpt_tensor *t)
 {
     *s = (struct clb_source){
-        .io = io, .file = &c->shard[t->shard].map, .t = t->t, .at = t->t->begin
+        .io = io,
+        .file = &c->shard[t->shard].map,
+        .t = t->t,
+        .dtype = clb_st_as_dtype(t->t->dtype),
+        .at = t->t->begin,
+        .wanted = t->t->begin + AHEAD,
     };
+}
+
+void clb_source_announce(const struct clb_checkpoint *c, const struct clb_ckpt_tensor *t)
+{
+    uint64_t n = t->t->end - t->t->begin;
+
+    clb_mapfile_want(&c->shard[t->shard].map, t->t->begin, n < AHEAD ? n : AHEAD);
+}
+
+/* A large tensor is announced further while it is read. */
+static void look_ahead(struct clb_source *s)
+{
+    if (s->at + AHEAD / 2 < s->wanted || s->wanted >= s->t->end)
+        return;
+    uint64_t n = s->t->end - s->wanted;
+    n = n < AHEAD / 2 ? n : AHEAD / 2;
+    clb_mapfile_want(s->file, s->wanted, n);
+    s->wanted += n;
 }
 
 static bool read_bytes(struct clb_source *s, void *to, size_t n, struct clb_err *err)
 {
     uint64_t done;
 
+    look_ahead(s);
     if (!clb_mapfile_read(s->file, to, s->at, n, err))
         return false;
     s->crc = clb_crc32(s->crc, to, n);
@@ -70,16 +107,6 @@ static bool read_bytes(struct clb_source *s, void *to, size_t n, struct clb_err 
     if (s->io->progress)
         s->io->progress(done);
     return true;
-}
-
-static void widen(enum clb_st_dtype t, float *y, const void *x, size_t n)
-{
-    if (t == CLB_ST_BF16)
-        clb_widen_bf16(y, x, n);
-    else if (t == CLB_ST_F16)
-        clb_widen_f16(y, x, n);
-    else
-        memcpy(y, x, n * sizeof *y);
 }
 
 /* element: index in the tensor; cols: of a row, 0 for a vector. */
@@ -104,114 +131,135 @@ static bool refuse_value(const struct clb_source *s, uint64_t element, uint32_t 
     return clb_err_place(err, s->file->path, s->t->name, byte);
 }
 
+/* Says which of n elements from `first` is not finite or beyond the limit: there is one. */
+static bool refuse(const struct clb_source *s, const void *x, size_t n, uint64_t first,
+                   uint32_t cols, float limit, struct clb_err *err)
+{
+    size_t at = 0;
+    float value = NAN;
+
+    clb_find_beyond(s->io->kernels, x, s->dtype, n, limit, &at, &value);
+    return refuse_value(s, first + at, cols, value, limit, err);
+}
+
 /* -- out ------------------------------------------------------------------------------------- */
 
-/* Lets the disk begin now and then: else a machine with much memory would keep gigabytes until the
- * final fsync, which then waits for all of it. */
-static void count_written(struct clb_convert_io *io, size_t n)
+/* The next piece begins with what does not fill a page, so that whole pages stay whole. */
+static bool next_piece(struct clb_block *b, struct clb_err *err)
 {
-    enum { EVERY = 1 << 26 };
-    uint64_t before = atomic_fetch_add_explicit(&io->written, n, memory_order_relaxed);
+    struct clb_convert_io *io = b->io;
+    struct clb_piece *full = b->piece, *piece = clb_writers_take(io->writers, err);
 
-    if (before / EVERY != (before + n) / EVERY)
-        sync_file_range(io->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    b->piece = piece;
+    if (piece) {
+        piece->at = b->at;
+        piece->n = 0;
+    }
+    if (!full)
+        return piece != NULL;
+    if (piece && full->n > (full->at + full->n) % CLB_PAGE) {
+        piece->n = (full->at + full->n) % CLB_PAGE;
+        piece->at -= piece->n;
+        full->n -= piece->n;
+        memcpy(piece->bytes, full->bytes + full->n, piece->n);
+    }
+    clb_writers_give(io->writers, full);
+    return piece != NULL;
+}
+
+void *clb_block_room(struct clb_block *b, size_t n, struct clb_err *err)
+{
+    if ((!b->piece || b->piece->room - b->piece->n < n) && !next_piece(b, err))
+        return NULL;
+    return b->piece->bytes + b->piece->n;
+}
+
+void clb_block_add(struct clb_block *b, size_t n)
+{
+    b->crc = clb_crc32(b->crc, b->piece->bytes + b->piece->n, n);
+    b->piece->n += n;
+    b->at += n;
+}
+
+void clb_block_end(struct clb_block *b)
+{
+    if (b->piece)
+        clb_writers_give(b->io->writers, b->piece);
+    b->piece = NULL;
+}
+
+/* bytes NULL: zeros */
+static bool add_bytes(struct clb_block *b, const uint8_t *bytes, uint64_t n, struct clb_err *err)
+{
+    enum { SOME = 4096 };
+
+    while (n > 0) {
+        size_t some = n < SOME ? (size_t)n : SOME;
+        void *room = clb_block_room(b, some, err);
+
+        if (!room)
+            return false;
+        if (bytes) {
+            memcpy(room, bytes, some);
+            bytes += some;
+        } else {
+            memset(room, 0, some);
+        }
+        clb_block_add(b, some);
+        n -= some;
+    }
+    return true;
 }
 
 bool clb_block_write(struct clb_block *b, const void *bytes, size_t n, struct clb_err *err)
 {
-    const uint8_t *p = bytes;
-    size_t all = n;
-
-    b->crc = clb_crc32(b->crc, bytes, n);
-    while (n > 0) {
-        ssize_t put = pwrite(b->io->fd, p, n, (off_t)b->at);
-
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return clb_fail_sys(err, CLB_FAILED, "cannot write at byte %llu",
-                                (unsigned long long)b->at);
-        if (put == 0)
-            return clb_fail(err, CLB_FAILED, "cannot write at byte %llu: nothing is taken",
-                            (unsigned long long)b->at);
-        p += put;
-        b->at += (uint64_t)put;
-        n -= (size_t)put;
-    }
-    count_written(b->io, all);
-    return true;
+    return add_bytes(b, bytes, n, err);
 }
 
 bool clb_block_pad(struct clb_block *b, uint64_t until, struct clb_err *err)
 {
-    static const uint8_t zero[4096];
-
-    while (b->at < until) {
-        uint64_t n = until - b->at;
-
-        if (!clb_block_write(b, zero, n < sizeof zero ? (size_t)n : sizeof zero, err))
-            return false;
-    }
-    return true;
+    return add_bytes(b, NULL, until > b->at ? until - b->at : 0, err);
 }
 
 /* -- through --------------------------------------------------------------------------------- */
 
-/* Widens rows [row, row + n) of a piece into w->rows with zeros around them, and checks them. */
-static bool fill_rows(struct clb_worker *w, const struct clb_source *in, const uint8_t *from,
-                      uint32_t row, uint32_t n, const struct clb_target *to, struct clb_err *err)
+/* Packs n rows of w->in, the first of them row `row` of the matrix. */
+static bool pack_rows(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
+                      const struct clb_target *to, uint32_t row, uint32_t n, struct clb_loss *loss,
+                      struct clb_err *err)
 {
-    uint32_t stride = clb_pack_stride(to->cols), bytes = clb_st_dtype_bytes(in->t->dtype);
-    float limit = clb_pack_limit(to->dtype);
+    struct clb_pack pack = { in->io->kernels, to->dtype, to->shared, to->book };
+    size_t tile_bytes = clb_tile_bytes(to->dtype, to->cols);
+    size_t row_bytes = clb_rows_bytes(in->dtype, 1, to->cols);
 
-    for (uint32_t r = 0; r < CLB_TILE; r++) {
-        float *x = w->rows + (size_t)r * stride;
-        uint32_t cols = r < n ? to->cols : 0;
-        size_t bad;
+    for (uint32_t r = 0; r < n; r += CLB_TILE) {
+        uint32_t k = n - r < CLB_TILE ? n - r : CLB_TILE;
+        struct clb_rows m = { w->in + r * row_bytes, in->dtype, k, to->cols };
+        uint8_t *tile = clb_block_room(out, tile_bytes, err);
 
-        widen(in->t->dtype, x, from + (size_t)r * to->cols * bytes, cols);
-        memset(x + cols, 0, (stride - cols) * sizeof *x);
-        if (clb_find_beyond(x, cols, limit, &bad))
-            return refuse_value(in, (uint64_t)(row + r) * to->cols + bad, to->cols, x[bad], limit,
-                                err);
+        if (!tile)
+            return false;
+        if (!clb_pack_tile(&pack, tile, w->scale + row + r, &m, loss))
+            return refuse(in, m.x, (size_t)k * to->cols, (uint64_t)(row + r) * to->cols, to->cols,
+                          clb_pack_limit(to->dtype), err);
+        clb_block_add(out, tile_bytes);
     }
     return true;
-}
-
-/* Tiles that fit in both buffers; at least one does. */
-static uint32_t tiles_at_once(const struct clb_worker *w, const struct clb_source *in,
-                              const struct clb_target *to)
-{
-    uint64_t row = (uint64_t)to->cols * clb_st_dtype_bytes(in->t->dtype);
-    uint64_t by_in = w->in_bytes / (row * CLB_TILE);
-    uint64_t by_out = w->out_bytes / clb_tile_bytes(to->dtype, to->cols);
-
-    return (uint32_t)(by_in < by_out ? by_in : by_out);
 }
 
 bool clb_pack_matrix(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
                      const struct clb_target *to, struct clb_loss *loss, struct clb_err *err)
 {
-    struct clb_pack pack = { to->dtype, to->cols, to->shared, to->nearest };
-    uint64_t tile_bytes = clb_tile_bytes(to->dtype, to->cols);
-    uint32_t step = tiles_at_once(w, in, to) * CLB_TILE;
-    size_t row_bytes = (size_t)to->cols * clb_st_dtype_bytes(in->t->dtype);
+    size_t row_bytes = clb_rows_bytes(in->dtype, 1, to->cols);
+    uint32_t step = (uint32_t)(w->in_bytes / row_bytes / CLB_TILE * CLB_TILE);
 
     for (uint32_t r = 0; r < clb_rows_padded(to->rows) && to->scale_at; r++)
         w->scale[r] = r < to->rows ? to->scale : 0;
     for (uint32_t row = 0; row < to->rows; row += step) {
-        uint32_t n = to->rows - row < step ? to->rows - row : step, tile = 0;
+        uint32_t n = to->rows - row < step ? to->rows - row : step;
 
-        if (!read_bytes(in, w->in, n * row_bytes, err))
-            return false;
-        for (uint32_t r = 0; r < n; r += CLB_TILE, tile++) {
-            uint32_t k = n - r < CLB_TILE ? n - r : CLB_TILE;
-
-            if (!fill_rows(w, in, w->in + r * row_bytes, row + r, k, to, err))
-                return false;
-            clb_pack_tile(&pack, w->out + tile * tile_bytes, w->scale + row + r, w->rows, k, loss);
-        }
-        if (!clb_block_write(out, w->out, tile * tile_bytes, err))
+        if (!read_bytes(in, w->in, n * row_bytes, err) ||
+            !pack_rows(w, in, out, to, row, n, loss, err))
             return false;
     }
     if (!to->scale_at)
@@ -220,53 +268,39 @@ bool clb_pack_matrix(struct clb_worker *w, struct clb_source *in, struct clb_blo
            clb_block_write(out, w->scale, clb_row_scale_bytes(to->dtype, to->rows), err);
 }
 
-/* Reads the next elements into w->in and widens them into w->out. *n is 0 at the end. */
-static bool next_values(struct clb_worker *w, struct clb_source *in, size_t *n, struct clb_err *err)
+/* Elements that are left in the tensor, but no more than fit in `room` bytes. */
+static size_t next_elements(const struct clb_source *in, size_t room)
 {
     uint32_t bytes = clb_st_dtype_bytes(in->t->dtype);
-    size_t room = w->out_bytes / sizeof(float);
-    uint64_t left = (in->t->end - in->at) / bytes;
+    uint64_t left = in->t->end - in->at;
 
-    *n = left < room ? (size_t)left : room;
-    if (!*n)
-        return true;
-    if (!read_bytes(in, w->in, *n * bytes, err))
-        return false;
-    widen(in->t->dtype, (float *)(void *)w->out, w->in, *n);
-    return true;
-}
-
-/* Checks the values that next_values gave, and counts them as kept exactly. */
-static bool check_values(struct clb_worker *w, struct clb_source *in, size_t n,
-                         struct clb_loss *loss, struct clb_err *err)
-{
-    const float *x = (const float *)(const void *)w->out;
-    uint32_t cols = in->t->rank == 2 ? (uint32_t)in->t->shape[1] : 0;
-    uint64_t first = (in->at - in->t->begin) / clb_st_dtype_bytes(in->t->dtype) - n;
-    size_t bad;
-
-    loss->values += n;
-    if (!clb_find_beyond(x, n, FLT_MAX, &bad))
-        return true;
-    return refuse_value(in, first + bad, cols, x[bad], FLT_MAX, err);
+    return (size_t)(left < room ? left : room) / bytes;
 }
 
 static bool copy(struct clb_worker *w, struct clb_source *in, struct clb_block *out, bool as_f32,
                  struct clb_loss *loss, struct clb_err *err)
 {
+    const struct clb_pack_kernels *k = in->io->kernels;
     uint32_t bytes = clb_st_dtype_bytes(in->t->dtype);
-    size_t n;
+    uint32_t cols = in->t->rank == 2 ? (uint32_t)in->t->shape[1] : 0;
 
-    for (;;) {
-        if (!next_values(w, in, &n, err))
+    for (size_t n; (n = next_elements(in, COPIED)) > 0;) {
+        uint64_t first = (in->at - in->t->begin) / bytes;
+        size_t size = n * (as_f32 ? sizeof(float) : bytes);
+        void *room = clb_block_room(out, size, err);
+
+        if (!room || !read_bytes(in, w->in, n * bytes, err))
             return false;
-        if (!n)
-            return true;
-        if (!check_values(w, in, n, loss, err) ||
-            !clb_block_write(out, as_f32 ? w->out : w->in, n * (as_f32 ? sizeof(float) : bytes),
-                             err))
-            return false;
+        if (k->largest(w->in, in->dtype, n) > clb_f32_bits(FLT_MAX))
+            return refuse(in, w->in, n, first, cols, FLT_MAX, err);
+        if (as_f32)
+            k->widen(room, w->in, in->dtype, n);
+        else
+            memcpy(room, w->in, size);
+        clb_block_add(out, size);
+        loss->values += n;
     }
+    return true;
 }
 
 bool clb_copy_vector(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
@@ -283,18 +317,18 @@ bool clb_copy_rows(struct clb_worker *w, struct clb_source *in, struct clb_block
 
 bool clb_measure(struct clb_worker *w, struct clb_source *in, float *most, struct clb_err *err)
 {
-    size_t n;
+    uint32_t bits = clb_f32_bits(*most);
 
-    for (;;) {
-        float m;
+    for (size_t n; (n = next_elements(in, w->in_bytes)) > 0;) {
+        uint32_t m;
 
-        if (!next_values(w, in, &n, err))
+        if (!read_bytes(in, w->in, n * clb_st_dtype_bytes(in->t->dtype), err))
             return false;
-        if (!n)
-            return true;
-        m = clb_max_abs((const float *)(const void *)w->out, n);
-        *most = *most > m ? *most : m;
+        m = in->io->kernels->largest(w->in, in->dtype, n);
+        bits = m > bits && m <= clb_f32_bits(FLT_MAX) ? m : bits;
     }
+    *most = clb_f32_from_bits(bits);
+    return true;
 }
 
 bool clb_read_through(struct clb_worker *w, struct clb_source *in, struct clb_err *err)

@@ -1,5 +1,5 @@
 /* convert_io.h - streams of a conversion: tensors of the checkpoint read piece by piece and
- * checked, blocks of the output written piece by piece, both checksummed on the way. */
+ * checked, blocks of the output made piece by piece, both checksummed on the way. */
 #ifndef CLB_IMPORT_CONVERT_IO_H
 #define CLB_IMPORT_CONVERT_IO_H
 
@@ -9,49 +9,62 @@
 
 #include "lib/base/err.h"
 #include "lib/import/checkpoint.h"
+#include "lib/import/convert_write.h"
 #include "lib/import/quantise.h"
 
 struct clb_arch;
 
 /* Shared by all threads. */
 struct clb_convert_io {
-    int fd; /* the output */
+    const struct clb_pack_kernels *kernels;
+    struct clb_writers *writers;
     void (*progress)(uint64_t done);
-    _Atomic uint64_t done;    /* bytes read */
-    _Atomic uint64_t written; /* bytes written */
+    _Atomic uint64_t done; /* bytes read */
 };
 
 /* What one thread works with; sized for the widest matrix of the model. */
 struct clb_worker {
-    uint8_t *in, *out;
-    size_t in_bytes, out_bytes;
-    float *rows;  /* [16][stride of the widest] */
+    uint8_t *in;
+    size_t in_bytes;
     float *scale; /* [rows of the tallest, padded] */
     uint32_t failed_job;
     struct clb_err err; /* of failed_job */
 };
 bool clb_worker_init(struct clb_worker *w, const struct clb_arch *a, struct clb_err *err);
 void clb_worker_done(struct clb_worker *w); /* safe on a zeroed struct */
+/* The most that is written in one go: what clb_writers_new must know. */
+size_t clb_worker_least(const struct clb_arch *a);
 
 /* A tensor of the checkpoint, read from start to end. */
 struct clb_source {
     struct clb_convert_io *io;
     const struct clb_mapfile *file;
     const struct clb_st_tensor *t;
-    uint64_t at;  /* next byte of the file */
-    uint32_t crc; /* of what was read */
+    enum clb_dtype dtype; /* of t */
+    uint64_t at;          /* next byte of the file */
+    uint64_t wanted;      /* up to here the kernel was told to read ahead */
+    uint32_t crc;         /* of what was read */
 };
 void clb_source_open(struct clb_source *s, struct clb_convert_io *io,
                      const struct clb_checkpoint *c, const struct clb_ckpt_tensor *t);
+/* Lets the kernel read the first part of a tensor before anybody asks for it. */
+void clb_source_announce(const struct clb_checkpoint *c, const struct clb_ckpt_tensor *t);
 
 /* A block of the output, written from start to end. */
 struct clb_block {
     struct clb_convert_io *io;
     uint64_t at; /* next byte of the file */
     uint32_t crc;
+    struct clb_piece *piece; /* being filled; NULL: none */
 };
+/* Room for the next n bytes (at most clb_worker_least), to be filled before clb_block_add; NULL on
+ * failure. */
+void *clb_block_room(struct clb_block *b, size_t n, struct clb_err *err);
+void clb_block_add(struct clb_block *b, size_t n);
 bool clb_block_write(struct clb_block *b, const void *bytes, size_t n, struct clb_err *err);
 bool clb_block_pad(struct clb_block *b, uint64_t until, struct clb_err *err); /* with zeros */
+/* Sends off what was added; also after a failure. */
+void clb_block_end(struct clb_block *b);
 
 /* What a matrix becomes. */
 struct clb_target {
@@ -60,7 +73,7 @@ struct clb_target {
     uint64_t scale_at; /* in the file; int8 only */
     bool shared;       /* int8: all rows have `scale` */
     float scale;
-    const struct clb_nearest *nearest;
+    const struct clb_int4_book *book;
 };
 /* Every element is checked: NaN, infinity, or a value that the type cannot hold fails with file,
  * byte, tensor, row and column. */

@@ -1,7 +1,8 @@
 /* convert_run.c - the pass over the weights. Jobs (a dense tensor, an expert, a tensor that is only
  * checksummed) are taken by threads as they become free; each reads its source piece by piece with
- * explicit reads, packs it and writes its block with pwrite. What a thread holds is a few pieces,
- * whatever the model. */
+ * explicit reads, packs it and hands its block on to be written. What a thread holds is a few
+ * pieces, whatever the model. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -70,10 +71,11 @@ static bool convert_dense(struct run *r, struct clb_worker *w, uint32_t i, struc
                                                          .rows = t->spec.rows,
                                                          .cols = t->spec.cols,
                                                          .scale_at = t->scale_offset,
-                                                         .nearest = &c->nearest },
+                                                         .book = &c->book },
                                    loss, err);
     }
     ok = ok && clb_block_pad(&out, t->offset + t->size, err);
+    clb_block_end(&out);
     if (!ok)
         return false;
     /* A tied output reads the embedding once more; its checksum is the embedding's business. */
@@ -104,39 +106,46 @@ static float shared_scale(const struct run *r, uint32_t layer, uint32_t expert, 
     return clb_int8_scale(most);
 }
 
+static bool convert_part(struct run *r, struct clb_worker *w, struct clb_block *out, uint64_t at,
+                         uint32_t layer, uint32_t expert, enum clb_part p, struct clb_err *err)
+{
+    struct clb_conversion *c = r->c;
+    const struct clb_expert_part *part = &clb_plan_experts(c->plan, layer)->part[p];
+    const struct clb_ckpt_tensor *from = clb_bound_expert(&c->bind, layer, expert, p);
+    struct clb_loss *loss =
+        &c->expert_loss[c->bind.first[layer] + expert * CLB_PARTS + (uint32_t)p];
+    struct clb_target to = { .dtype = part->dtype,
+                             .rows = part->rows,
+                             .cols = part->cols,
+                             .scale_at = part->scale_at ? at + part->scale_at : 0,
+                             .book = &c->book,
+                             .shared = r->most != NULL,
+                             .scale = shared_scale(r, layer, expert, p) };
+    struct clb_source in;
+
+    clb_source_open(&in, &r->io, &c->ckpt, from);
+    if (!clb_block_pad(out, at + part->at, err) ||
+        !clb_pack_matrix(w, &in, out, &to, loss, err))
+        return false;
+    *crc_of(r, from) = in.crc;
+    return true;
+}
+
 static bool convert_expert(struct run *r, struct clb_worker *w, uint32_t layer, uint32_t expert,
                            struct clb_err *err)
 {
-    struct clb_conversion *c = r->c;
-    const struct clb_expert_layer *x = clb_plan_experts(c->plan, layer);
+    const struct clb_expert_layer *x = clb_plan_experts(r->c->plan, layer);
     uint64_t at = x->offset[expert];
     struct clb_block out = { .io = &r->io, .at = at };
+    bool ok = true;
 
-    for (int p = 0; p < CLB_PARTS; p++) {
-        const struct clb_expert_part *part = &x->part[p];
-        const struct clb_ckpt_tensor *from =
-            clb_bound_expert(&c->bind, layer, expert, (enum clb_part)p);
-        struct clb_loss *loss =
-            &c->expert_loss[c->bind.first[layer] + expert * CLB_PARTS + (uint32_t)p];
-        struct clb_target to = { .dtype = part->dtype,
-                                 .rows = part->rows,
-                                 .cols = part->cols,
-                                 .scale_at = part->scale_at ? at + part->scale_at : 0,
-                                 .nearest = &c->nearest,
-                                 .shared = r->most != NULL,
-                                 .scale = shared_scale(r, layer, expert, (enum clb_part)p) };
-        struct clb_source in;
-
-        clb_source_open(&in, &r->io, &c->ckpt, from);
-        if (!clb_block_pad(&out, at + part->at, err) ||
-            !clb_pack_matrix(w, &in, &out, &to, loss, err))
-            return false;
-        *crc_of(r, from) = in.crc;
-    }
-    if (!clb_block_pad(&out, at + x->size[expert], err))
-        return false;
-    clb_plan_expert_crc(c->plan, layer, expert, out.crc);
-    return true;
+    for (int p = 0; ok && p < CLB_PARTS; p++)
+        ok = convert_part(r, w, &out, at, layer, expert, (enum clb_part)p, err);
+    ok = ok && clb_block_pad(&out, at + x->size[expert], err);
+    clb_block_end(&out);
+    if (ok)
+        clb_plan_expert_crc(r->c->plan, layer, expert, out.crc);
+    return ok;
 }
 
 static bool measure_expert(struct run *r, struct clb_worker *w, uint32_t layer, uint32_t expert,
@@ -179,6 +188,23 @@ static bool do_job(struct run *r, struct clb_worker *w, uint32_t job, struct clb
     return true;
 }
 
+/* What a job will read is announced when an earlier one begins, so that nobody waits for it. */
+static void announce(const struct run *r, uint32_t job)
+{
+    const struct clb_conversion *c = r->c;
+    uint32_t n_dense = r->measuring ? 0 : c->bind.n_dense;
+
+    if (job < n_dense) {
+        if (c->bind.dense[job])
+            clb_source_announce(&c->ckpt, c->bind.dense[job]);
+    } else if (job - n_dense < r->n_expert) {
+        for (int p = 0; p < CLB_PARTS; p++)
+            clb_source_announce(&c->ckpt, clb_bound_expert(&c->bind, r->expert[job - n_dense].layer,
+                                                           r->expert[job - n_dense].expert,
+                                                           (enum clb_part)p));
+    }
+}
+
 /* Jobs are taken in order, so every job below a failed one was taken too and is finished: the
  * failure that is reported is the first one in file order, whatever the threads did. */
 static void work(void *arg, unsigned thread, unsigned n_thread)
@@ -187,11 +213,12 @@ static void work(void *arg, unsigned thread, unsigned n_thread)
     struct clb_worker *w = &r->worker[thread];
     uint32_t job, n = n_jobs(r);
 
-    (void)n_thread;
+    announce(r, thread);
     while (clb_take(&r->next, n, &job) && job < atomic_load(&r->failed)) {
         struct clb_err err = { 0 };
         unsigned lowest = atomic_load(&r->failed);
 
+        announce(r, job + n_thread);
         if (do_job(r, w, job, &err))
             continue;
         w->failed_job = job;
@@ -306,10 +333,11 @@ static bool write_section(struct run *r, const char *name, const void *bytes, st
     if (!s)
         return true;
     out.at = s->offset;
-    if (!clb_block_write(&out, bytes, s->size, err))
-        return false;
-    clb_plan_section_crc(r->c->plan, name, out.crc);
-    return true;
+    bool ok = clb_block_write(&out, bytes, s->size, err);
+    clb_block_end(&out);
+    if (ok)
+        clb_plan_section_crc(r->c->plan, name, out.crc);
+    return ok;
 }
 
 static bool write_rest(struct run *r, struct clb_err *err)
@@ -336,41 +364,50 @@ static bool write_rest(struct run *r, struct clb_err *err)
               write_section(r, "chat_template", c->chat_template.p, err) &&
               clb_plan_header(c->plan, &header, err) &&
               clb_block_write(&out, header.p, header.n, err);
+    clb_block_end(&out);
     clb_text_free(&header);
     return ok;
 }
 
-/* Gaps are holes of the file, which read as zeros. */
-static bool set_size(const struct run *r, struct clb_err *err)
+/* Takes the whole size from the disk at once: a full disk is seen before an hour of work, and
+ * writers need not wait for each other. Gaps read as zeros. */
+static bool set_size(const struct run *r, int fd, struct clb_err *err)
 {
+    off_t size = (off_t)clb_plan_file_size(r->c->plan);
     struct stat st;
 
-    if (fstat(r->io.fd, &st) == 0 && S_ISREG(st.st_mode) &&
-        ftruncate(r->io.fd, (off_t)clb_plan_file_size(r->c->plan)) != 0)
-        return clb_fail_sys(err, CLB_FAILED, "the output cannot be enlarged to %llu bytes",
-                            (unsigned long long)clb_plan_file_size(r->c->plan));
-    return true;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return true;
+    if (fallocate(fd, 0, 0, size) == 0)
+        return true;
+    if ((errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) && ftruncate(fd, size) == 0)
+        return true;
+    return clb_fail_sys(err, CLB_FAILED, "the output cannot be enlarged to %llu bytes",
+                        (unsigned long long)size);
+}
+
+static bool convert(struct run *r, struct clb_pool *pool, struct clb_err *err)
+{
+    r->measuring = r->most != NULL;
+    if (r->measuring && !run_jobs(r, pool, err))
+        return false;
+    r->measuring = false;
+    return run_jobs(r, pool, err) && write_rest(r, err) && clb_writers_wait(r->io.writers, err);
 }
 
 bool clb_convert_run(struct clb_conversion *c, int fd, void (*progress)(uint64_t done),
                      struct clb_err *err)
 {
-    struct run r = { .c = c, .io = { .fd = fd, .progress = progress } };
+    struct run r = { .c = c, .io = { .kernels = &c->kernels, .progress = progress } };
     unsigned n_thread = c->o.threads ? c->o.threads : clb_pool_default_threads(NULL, 0);
     struct clb_pool *pool = NULL;
-    bool ok = false;
+    bool ok = make_room(&r, n_thread, err) && clb_pool_new(&pool, n_thread, err) &&
+              set_size(&r, fd, err) &&
+              clb_writers_new(&r.io.writers, fd, n_thread, clb_worker_least(&c->arch), err) &&
+              convert(&r, pool, err);
 
-    if (!make_room(&r, n_thread, err) || !clb_pool_new(&pool, n_thread, err) || !set_size(&r, err))
-        goto done;
-    if (r.most) {
-        r.measuring = true;
-        if (!run_jobs(&r, pool, err))
-            goto done;
-        r.measuring = false;
-    }
-    ok = run_jobs(&r, pool, err) && write_rest(&r, err);
-done:
     clb_pool_free(pool);
+    clb_writers_free(r.io.writers);
     for (unsigned t = 0; t < n_thread && r.worker; t++)
         clb_worker_done(&r.worker[t]);
     clb_free(r.worker);

@@ -13,7 +13,8 @@ static void from_tensor(const struct clb_conversion *c, const struct clb_ckpt_te
                         struct clb_origin *out)
 {
     out->dtype = clb_st_dtype_name(t->t->dtype);
-    out->kind = (uint32_t)t->t->dtype;
+    out->kind = clb_st_as_dtype(t->t->dtype);
+    out->kernels = &c->kernels;
     out->file = &c->ckpt.shard[t->shard].map;
     out->at = t->t->begin;
 }
@@ -51,10 +52,7 @@ static bool widen(const struct clb_origin *o, uint64_t at, float *out, size_t n,
 
         if (!clb_mapfile_read(o->file, raw, at, some * sizeof *raw, err))
             return false;
-        if (o->kind == CLB_ST_BF16)
-            clb_widen_bf16(out, raw, some);
-        else
-            clb_widen_f16(out, raw, some);
+        o->kernels->widen(out, raw, o->kind, some);
         at += some * sizeof *raw;
         out += some;
         n -= some;
@@ -65,14 +63,13 @@ static bool widen(const struct clb_origin *o, uint64_t at, float *out, size_t n,
 bool clb_origin_row(const struct clb_origin *o, uint32_t row, float *out, struct clb_err *err)
 {
     size_t n = o->cols;
-    uint64_t bytes = clb_st_dtype_bytes((enum clb_st_dtype)o->kind);
-    uint64_t at = o->at + (uint64_t)row * n * bytes;
+    uint64_t at = o->at + row * clb_rows_bytes(o->kind, 1, o->cols);
 
     if (!o->file) {
         memcpy(out, o->values, n * sizeof *out);
         return true;
     }
-    if (o->kind == CLB_ST_F32)
+    if (o->kind == CLB_F32)
         return clb_mapfile_read(o->file, out, at, n * sizeof *out, err);
     return widen(o, at, out, n, err);
 }

@@ -11,7 +11,8 @@ struct clb_origin {
     uint32_t rows, cols;
     const struct clb_mapfile *file; /* NULL: computed by convert, in `values` */
     uint64_t at;                    /* of the first row */
-    uint32_t kind;                  /* enum clb_st_dtype */
+    enum clb_dtype kind;            /* of the stored values */
+    const struct clb_pack_kernels *kernels;
     const float *values;
 };
 

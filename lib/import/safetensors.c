@@ -34,6 +34,11 @@ uint32_t clb_st_dtype_bytes(enum clb_st_dtype t)
     return dtypes[t].bytes;
 }
 
+enum clb_dtype clb_st_as_dtype(enum clb_st_dtype t)
+{
+    return t == CLB_ST_F32 ? CLB_F32 : t == CLB_ST_BF16 ? CLB_BF16 : CLB_F16;
+}
+
 const char *clb_st_shape_text(char buf[static CLB_ST_SHAPE_TEXT], const uint64_t *shape,
                               uint32_t rank)
 {

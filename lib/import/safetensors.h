@@ -10,6 +10,7 @@
 #include "lib/base/err.h"
 #include "lib/base/mapfile.h"
 #include "lib/base/str.h"
+#include "lib/format/dtype.h"
 
 /* Every dtype the format names; convert reads only some of them. */
 enum clb_st_dtype {
@@ -55,6 +56,8 @@ void clb_safetensors_close(struct clb_safetensors *st); /* safe on a zeroed stru
 
 const char *clb_st_dtype_name(enum clb_st_dtype t); /* "F32", "BF16", ... */
 uint32_t clb_st_dtype_bytes(enum clb_st_dtype t);
+/* F32, F16 and BF16 as a type of the file. */
+enum clb_dtype clb_st_as_dtype(enum clb_st_dtype t);
 /* "[8, 96]" into buf; a shape that does not fit ends in "...". Returns buf. */
 enum { CLB_ST_SHAPE_TEXT = 80 };
 const char *clb_st_shape_text(char buf[static CLB_ST_SHAPE_TEXT], const uint64_t *shape,

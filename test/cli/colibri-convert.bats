@@ -134,6 +134,20 @@ END
     cmp tensor-1.bin tensor-3.bin
 }
 
+@test "--cpu: the same bytes and losses at every level; a level that is not there is refused" {
+    local dtype family
+    for family in olmoe qwen3_moe_mixed; do
+        for dtype in int8 int4 fp16 bf16 f32; do
+            colibri-convert -qf --dtype $dtype --report best.txt "$FAMILIES/$family" -o best.bin
+            colibri-convert -qf --cpu scalar --dtype $dtype --report scalar.txt "$FAMILIES/$family" -o scalar.bin
+            cmp best.bin scalar.bin
+            cmp best.txt scalar.txt
+        done
+    done
+    run_err 2 colibri-convert --cpu quantum "$src" -o m.bin
+    has "$message" "'quantum'" "'scalar'"
+}
+
 @test "every family in every type passes inspect --verify" {
     local f dtype
     for f in "$FAMILIES"/*; do
@@ -274,7 +288,7 @@ END
 # Starts a conversion that takes a while, and waits until it writes. Sets pid.
 slow_start() {
     [[ -e big/config.json ]] || python3 "$REPO/test/data/make_large.py" big
-    colibri-convert -q -t 1 --dtype int4 big -o m.bin &
+    colibri-convert -q -t 1 --cpu scalar --dtype int4 big -o m.bin &
     pid=$!
     for _ in $(seq 1000); do
         ! compgen -G '.m.bin.clb-*' >/dev/null || return 0
