@@ -4,8 +4,9 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx2/dot.h"
 
-#define TWO_UP_TO    0
-#define PASS         (T <= 2 ? 2 : 1)
+#define TWO_UP_TO    1
+#define PASS         (T == 1 ? R * VECS : T == 2 ? VECS : 1)
+#define NEAR_UP_TO   1
 #define KEEP_SUMS(f) __asm__ volatile("" : "+m"(f))
 #include "kernels/wide/matmul_int.inc"
 
