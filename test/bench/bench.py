@@ -99,7 +99,7 @@ def warm_up(a, shop):
 
 def shown(figures):
     return "  ".join(f"{name} {figures[name]:.4g}" for name in figures if figures[name] and
-                     name in ("prefill", "decode", "kl", "seconds", "read_per_s", "read_gb_per_s_all"))
+                     name in ("prefill", "decode", "kl", "seconds", "read_per_s"))
 
 
 def measure(a, engines, samples):

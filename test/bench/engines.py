@@ -5,6 +5,9 @@ import subprocess
 import time
 
 
+CEILINGS = ("read_gb_per_s", "int8_gmac_per_s", "f32_gmac_per_s")
+
+
 class Failed(Exception):
     """A measurement that did not come about; the text says why."""
 
@@ -31,9 +34,10 @@ class Colibri:
                               "--decode", str(case.decode), *self.options,
                               self.shop.converted(case.source, side.model)]))
         self.level, self.version = out["model"]["cpu"], out["version"]
-        figures = {"active": out["model"]["active_parameters"]}
+        one = out["runs"][0]
+        figures = {f"peak_{name}": one["ceilings"][name]["median"] for name in CEILINGS}
         for name in ("prefill", "decode"):
-            figures.update(phase_figures(name, out["runs"][0][name]))
+            figures.update(phase_figures(name, one[name]))
         return figures
 
     def quality(self, case, side, threads):
@@ -42,17 +46,6 @@ class Colibri:
                               "--compare", self.shop.converted(case.source, "f32"), *self.options,
                               self.shop.converted(case.source, side.model)]))
         return {"kl": out["kl"], "same_choice": out["same_choice"]}
-
-    def machine(self, case, side, threads):
-        """The ceilings of this machine, with one and with all threads; memory is read as weights are."""
-        out = json.loads(run([self.shop.program("colibri-bench"), "--machine", "--json",
-                              "-t", f"1,{threads}" if threads > 1 else "1", *self.options,
-                              self.shop.converted(case.source, side.model)]))
-        figures = {}
-        for which, ceilings in (("1", out["ceilings"][0]), ("all", out["ceilings"][-1])):
-            for name in ("read_gb_per_s", "int8_gmac_per_s", "f32_gmac_per_s"):
-                figures[f"{name}_{which}"] = ceilings[name]["median"]
-        return figures
 
     def start(self, case, side, threads):
         """From starting the program to its first token, without the forward pass."""
@@ -101,6 +94,7 @@ def phase_figures(name, phase):
         name + "_kv_bytes": stage["Attention"]["bytes"] / phase["steps"],
         name + "_experts_gmac_per_s": stage["ExpertCompute"]["gmac_per_s"],
         name + "_attention_gmac_per_s": stage["Attention"]["gmac_per_s"],
+        name + "_of_ceiling": phase["bound"]["of_ceiling"],
     }
 
 

@@ -2,11 +2,12 @@
 import re
 from dataclasses import dataclass
 
+from engines import CEILINGS
 from plan import ALL_INT4, IK_Q4, IK_Q8, INT4, INT8, Q4, Q8
 from samples import median, ratios
 
-# Ceilings of a round with all threads.
-READ, DOT, FMA = "read_gb_per_s_all", "int8_gmac_per_s_all", "f32_gmac_per_s_all"
+# Ceilings, measured by the same process as the figure that stands against them.
+READ, DOT, FMA = (f"peak_{name}" for name in CEILINGS)
 
 # title, case, ours, theirs, figure, ratio it must be, and where nobody has more than AVX2
 AGAINST_LLAMA = (
@@ -130,8 +131,8 @@ class Report:
 
     def ceilings(self):
         for title, case, side, figure, ceiling, need in AGAINST_MACHINE:
-            a, b = self.samples.of(case, side, figure), self.samples.of("machine", INT8, ceiling)
-            if a and b and ratios(a, b):
+            a, b = (self.samples.of(case, side, f) for f in (figure, ceiling))
+            if a:
                 unit = "GB/s" if ceiling == READ else "GMAC/s"
                 yield self.ratio_row(title, a, b, unit, need)
 
@@ -161,8 +162,8 @@ class Report:
         """What all threads give over one: decoding can only gain what reading memory gains."""
         gain = {name: ratios(*(self.samples.of(c, INT8, name) for c in ("int8", "int8-1")))
                 for name in ("decode", "prefill")}
-        read = ratios(*(self.samples.of("machine", INT8, f"read_gb_per_s_{n}") for n in ("all", "1")))
-        if gain["decode"] and read:
+        if gain["decode"]:
+            read = ratios(*(self.samples.of(c, INT8, READ) for c in ("int8", "int8-1")))
             yield self.ratio_row("all threads over one: decode, and what memory streams",
                                  gain["decode"], read, "", 0.95)
         if gain["prefill"]:
