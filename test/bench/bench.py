@@ -98,11 +98,11 @@ def warm_up(a, shop):
 
 
 def shown(figures):
-    return "  ".join(f"{name} {figures[name]:.4g}" for name in figures if figures[name] and
-                     name in ("prefill", "decode", "kl", "seconds", "read_per_s"))
+    return "  ".join(f"{name} {figures[name]:.4g}" for name in figures
+                     if name in ("prefill", "decode", "kl", "seconds", "read_per_s"))
 
 
-def measure(a, engines, samples):
+def measure(a, shop, engines, samples):
     cores = len(os.sched_getaffinity(0))
     plan = [(r, case, side) for r in range(1, a.rounds + 1) for case, side in turns(a, r)]
     left = [t for t in plan if not samples.has(t[1], t[2], t[0])]
@@ -111,9 +111,13 @@ def measure(a, engines, samples):
         left = plan
     elif len(left) < len(plan):
         say(f"going on: {len(plan) - len(left)} of {len(plan)} measurements are there")
-    begin = time.monotonic()
+    begin, warm = time.monotonic(), False
     for i, (round_, case, side) in enumerate(left):
+        if case.kind != "convert" and not warm:
+            warm_up(a, shop)
+            warm = True
         figures = getattr(engines[side.engine], case.kind)(case, side, case.threads or cores)
+        figures["version"] = engines[side.engine].version
         samples.add(case, side, round_, figures)
         passed = time.monotonic() - begin
         say(f"{passed / 60:5.1f} min, {100 * (i + 1) / len(left):3.0f} %  round {round_}/{a.rounds}  "
@@ -133,18 +137,16 @@ def compare(a, shop):
             engines[LLAMA] = LlamaCpp(shop)
         if a.ik:
             engines[IK] = IkLlama(shop, a.ik, a.ik_flags)
-        warm_up(a, shop)
         say(f"load {watch.load()}" + ("" if watch.idle() else
                                       ": this machine is busy, so the figures mean little"))
-        measure(a, engines, samples)
+        measure(a, shop, engines, samples)
         complete = True
     except KeyboardInterrupt:
         say("stopped; the same command goes on here")
     finally:
         if LLAMA in engines:
             engines[LLAMA].close()
-    versions = {name: e.version for name, e in engines.items() if e.version}
-    about = report.About(watch.describe(), versions, engines[COLIBRI].level, command(a), a.ik_flags)
+    about = report.About(watch.describe(), samples.versions(), command(a), a.ik_flags)
     return report.Report(samples, about), complete
 
 

@@ -26,16 +26,16 @@ class Colibri:
     def __init__(self, workshop, cpu):
         self.shop = workshop
         self.options = ["--cpu", cpu] if cpu else []
-        self.level = self.version = None
+        self.version = run([workshop.program("colibri-bench"), "--version"]).split()[-1]
 
     def speed(self, case, side, threads):
         out = json.loads(run([self.shop.program("colibri-bench"), "--json", "-r", "1", "-t", str(threads),
                               "-b", str(case.sequences), "--prefill", str(case.prompt),
                               "--decode", str(case.decode), *self.options,
                               self.shop.converted(case.source, side.model)]))
-        self.level, self.version = out["model"]["cpu"], out["version"]
         one = out["runs"][0]
-        figures = {f"peak_{name}": one["ceilings"][name]["median"] for name in CEILINGS}
+        figures = {"level": out["model"]["cpu"]}
+        figures |= {f"peak_{name}": one["ceilings"][name]["median"] for name in CEILINGS}
         for name in ("prefill", "decode"):
             figures.update(phase_figures(name, one[name]))
         return figures

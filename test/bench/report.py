@@ -69,16 +69,15 @@ class About:
     """What stands above the table."""
     machine: dict
     versions: dict
-    level: str
     command: str
     ik_flags: str
 
-    def lines(self):
+    def lines(self, level):
         m = self.machine
         engines = [f"{name} {version}" + (f" (`{self.ik_flags}`)" if name.startswith("ik") else "")
                    for name, version in self.versions.items()]
-        return [f"{m['date']}, {m['processor']}, {m['cores']} cores, {m['memory']}, kernels for "
-                f"{self.level}; {m['system']}, Linux {m['kernel']}, {m['compiler']}.",
+        return [f"{m['date']}, {m['processor']}, {m['cores']} cores, {m['memory']}"
+                f"{', kernels for ' + level if level else ''}; {m['system']}, Linux {m['kernel']}, {m['compiler']}.",
                 f"{', '.join(engines)}.",
                 f"`{self.command}`, {m['minutes']} minutes; load {m['load']}; {m['others']}."]
 
@@ -101,8 +100,8 @@ def factor(x):
 
 class Report:
     def __init__(self, samples, about):
-        self.samples, self.about = samples, about
-        self.avx2 = about.level == "avx2"
+        self.samples, self.about = samples, about.lines(samples.level())
+        self.avx2 = samples.level() == "avx2"
 
     # -- rows ------------------------------------------------------------------------
 
@@ -211,12 +210,12 @@ class Report:
         return aligned([HEADINGS[:4], *rows])
 
     def text(self):
-        return "\n".join([*self.about.lines(), "", *self.table()])
+        return "\n".join([*self.about, "", *self.table()])
 
     def write(self, path):
         """Replaces what stands between the marks in a document."""
-        parts = {"table": "\n\n".join(self.about.lines()) + "\n\n" + "\n".join(self.table()),
-                 "summary": self.about.lines()[0] + "\n\n" + "\n".join(self.summary())}
+        parts = {"table": "\n\n".join(self.about) + "\n\n" + "\n".join(self.table()),
+                 "summary": self.about[0] + "\n\n" + "\n".join(self.summary())}
         with open(path) as f:
             old = f.read()
         new, n = re.subn(r"(<!-- make bench: (\w+) -->\n).*?(\n<!-- end -->)",

@@ -48,8 +48,12 @@ class Samples:
         return {k[2]: v[figure] for k, v in self.found.items()
                 if k[:2] == (case, str(side)) and figure in v}
 
-    def __bool__(self):
-        return bool(self.found)
+    def versions(self):
+        return {side.split()[0]: f["version"] for (_, side, _), f in self.found.items()}
+
+    def level(self):
+        """Of Colibri's kernels; None when no speed was measured."""
+        return next((f["level"] for f in self.found.values() if "level" in f), None)
 
 
 def ratios(ours, theirs):
