@@ -272,7 +272,8 @@ COLIBRI_API int colibri_generate(struct colibri_session *session, const int32_t 
 
 enum {
     COLIBRI_ENCODE_PARSE_SPECIAL = 1, /* special tokens in the text are tokens; else text */
-    COLIBRI_ENCODE_NO_BOS = 2         /* without what the tokenizer adds around (BOS, EOS) */
+    COLIBRI_ENCODE_NO_BOS = 2,        /* without what the tokenizer adds around (BOS, EOS) */
+    COLIBRI_ENCODE_UP_TO_ROOM = 4     /* stop where room is used up: the answer is room + 1 then */
 };
 /* Writes at most `room` ids and returns how many the text has (which may be more), or -1. `text`
  * need not be valid UTF-8. */

@@ -26,13 +26,24 @@ static bool set_defaults(struct run_job *job, const struct run_options *o, struc
 
 /* -- text -------------------------------------------------------------------------------------- */
 
+static bool too_long(const struct run *r, const char *more, size_t n, struct clb_err *err)
+{
+    return clb_fail(err, CLB_BAD_INPUT, "the prompt has %s%zu tokens, but the context holds %u%s",
+                    more, n, r->plan.context,
+                    r->plan.context < r->info.max_positions ? "; --ctx makes it longer" : "");
+}
+
+/* A text far too long for the context is not encoded to its end just to say by how much. */
 static bool encode(struct run_job *job, struct clb_str text, struct clb_err *err)
 {
     const struct run *r = job->run;
-    uint32_t flags = r->o.parse_special ? COLIBRI_ENCODE_PARSE_SPECIAL : 0;
+    uint32_t flags =
+        COLIBRI_ENCODE_UP_TO_ROOM | (r->o.parse_special ? COLIBRI_ENCODE_PARSE_SPECIAL : 0);
+    const size_t most = 2 * (size_t)r->plan.context + 65536;
     size_t room = text.n / 2 + 16;
 
-    for (;;) { /* most texts need fewer tokens than that; if not, now the number is known */
+    for (;; room *= 4) { /* most texts need fewer tokens than that */
+        room = room < most ? room : most;
         int32_t *ids = clb_grow(job->ids, room, sizeof *ids, err);
         if (!ids)
             return false;
@@ -43,7 +54,8 @@ static bool encode(struct run_job *job, struct clb_str text, struct clb_err *err
         job->n_ids = (size_t)n;
         if (job->n_ids <= room)
             break;
-        room = job->n_ids;
+        if (room == most)
+            return too_long(r, "more than ", most, err);
     }
     if (job->n_ids > 0)
         return true;
@@ -67,11 +79,7 @@ static bool set_prompt(struct run_job *job, struct clb_str text, struct clb_err 
 
     if (!(r->o.ids ? parse_ids(job, text, err) : encode(job, text, err)))
         return false;
-    if (job->n_ids > r->plan.context)
-        return clb_fail(err, CLB_BAD_INPUT, "the prompt has %zu tokens, but the context holds %u%s",
-                        job->n_ids, r->plan.context,
-                        r->plan.context < r->info.max_positions ? "; --ctx makes it longer" : "");
-    return true;
+    return job->n_ids <= r->plan.context || too_long(r, "", job->n_ids, err);
 }
 
 /* -- JSON records ------------------------------------------------------------------------------ */

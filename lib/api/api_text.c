@@ -28,6 +28,7 @@ int64_t colibri_encode(const struct colibri_model *model, const char *text, size
     const struct clb_encode_options o = {
         .parse_special = flags & COLIBRI_ENCODE_PARSE_SPECIAL,
         .add_special = !(flags & COLIBRI_ENCODE_NO_BOS),
+        .most = !(flags & COLIBRI_ENCODE_UP_TO_ROOM) ? 0 : room ? room : 1,
     };
     struct clb_ids all = { 0 };
     struct clb_err err;
@@ -39,7 +40,8 @@ int64_t colibri_encode(const struct colibri_model *model, const char *text, size
         clb_api_null(ids || room == 0 ? "text" : "ids");
         return -1;
     }
-    if (flags & ~(uint32_t)(COLIBRI_ENCODE_PARSE_SPECIAL | COLIBRI_ENCODE_NO_BOS)) {
+    if (flags & ~(uint32_t)(COLIBRI_ENCODE_PARSE_SPECIAL | COLIBRI_ENCODE_NO_BOS |
+                            COLIBRI_ENCODE_UP_TO_ROOM)) {
         clb_fail(&err, CLB_USAGE, "flags are 0x%" PRIx32 ": an unknown bit is set", flags);
         clb_api_fail(&err);
     } else if (clb_encode(t, text, n, &o, &all, &err)) {
@@ -47,7 +49,7 @@ int64_t colibri_encode(const struct colibri_model *model, const char *text, size
 
         if (copied > 0)
             memcpy(ids, all.id, copied * sizeof *ids);
-        count = (int64_t)all.n;
+        count = (int64_t)(o.most && all.n > room ? room + 1 : all.n);
     } else {
         clb_api_fail(&err);
     }

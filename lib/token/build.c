@@ -334,7 +334,7 @@ static bool find_whole(const struct writer *w)
     struct clb_tokenizer t;
     struct clb_ids ids = { 0 };
     bool ok = clb_tables_open(&t, w->base, size, w->err);
-    struct clb_encoder e = { .t = &t, .ids = &ids, .err = w->err };
+    struct clb_encoder e = { .t = &t, .ids = &ids, .stop = SIZE_MAX, .err = w->err };
 
     if (b->head.model != CLB_MODEL_BPE || b->head.word_prefix.n || b->head.word_suffix.n)
         return ok;

@@ -81,6 +81,7 @@ bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n,
                       h->model_flags & CLB_MODEL_SPECIAL_REACHABLE,
         .origin = o->origin,
         .ids = ids,
+        .stop = o->most ? ids->n + o->most + 1 : SIZE_MAX,
         .err = err,
         .budget = (1u << 28) + 256 * (uint64_t)n,
     };
@@ -113,6 +114,7 @@ bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n,
     ok = (!o->add_special || push_template(&e, t->template, h->n_before)) &&
          clb_added_split(&e, 0, whole_text(text, n), clb_normalise_part) &&
          (!o->add_special || push_template(&e, t->template + h->n_before, h->n_after));
+    ok = ok || ids->n >= e.stop; /* enough: no error was met on the way */
 done:
     clb_encoder_done(&e);
     clb_text_free(&repaired);

@@ -37,6 +37,7 @@ struct clb_encoder {
     const uint8_t *origin; /* of clb_encode_options; NULL: none */
     const char *whole;     /* the text that it belongs to */
     struct clb_ids *ids;
+    size_t stop; /* no more than so many in ids */
     struct clb_err *err;
     uint64_t budget; /* steps that compiled patterns may still take: they could take for ever */
     struct clb_text text[2];             /* normaliser: from one into the other */
@@ -98,7 +99,7 @@ static inline bool clb_push_id(struct clb_encoder *e, uint32_t id)
     if (id >= e->t->head->n_piece)
         return clb_damaged(e, "id", id);
     ids->id[ids->n++] = (int32_t)id;
-    return true;
+    return ids->n < e->stop;
 }
 
 #endif

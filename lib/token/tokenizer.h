@@ -33,6 +33,7 @@ struct clb_encode_options {
     /* NULL, or a byte for each of the text, which is UTF-8: special tokens are found only where all
      * of theirs are not 0, whatever parse_special says. Elsewhere they are text. */
     const uint8_t *origin;
+    size_t most; /* ids; where there would be more it stops behind one more. 0: any number */
 };
 /* Appends to ids. Text that is not UTF-8: each bad byte becomes U+FFFD, as the reference does with
  * errors="replace". */

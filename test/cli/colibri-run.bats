@@ -200,6 +200,10 @@ END
     got=$(colibri-run -n 20 -p "$ask" --stop zzz --stop capital --stop 'The' "$M")
     [[ $got == "${whole%%The*}" ]]
     [[ $(colibri-run -n 20 -p "$ask" --stop 'nowhere to be seen' "$M") == "$whole" ]]
+    # What was held back as its start comes out at the end.
+    for ((i = 1; i < 9; i++)); do
+        [[ $(colibri-run -n 20 -p "$ask" --stop "${whole: -i}zzz" "$M") == "$whole" ]]
+    done
 }
 
 # bats test_tags=san
@@ -233,6 +237,9 @@ END
     has "$message" "the prompt has 4 tokens, but the context holds 3; --ctx makes it longer"
     run_err 3 colibri-run -p "$(long_prompt 200)" "$M"
     has "$message" "but the context holds 1024"
+    # Far too long: not encoded to its end only to say by how much.
+    run_err 3 bash -c 'yes "once upon a time" | head -c 10000000 | colibri-run "$1"' - "$M"
+    has "$message" "the prompt has more than 67584 tokens, but the context holds 1024"
     run_err 2 colibri-run -p x --ctx 4096 "$M"
     has "$message" 1024
 }

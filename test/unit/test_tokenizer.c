@@ -415,6 +415,32 @@ static void normalised_special_tokens_by_origin(void)
     clb_ids_free(&ids);
 }
 
+/* With a limit encoding gives the same start, and one id more to say that there are more. */
+static void up_to_a_number(void)
+{
+    static const char text[] = "Once upon a time, 12345 t\u00e9l\u00e9 \u4e16\u754c xyzxyz";
+    struct clb_encode_options o = { .add_special = true };
+    struct clb_err err;
+
+    for (int i = 0; i < N_TOKEN_NAMES; i++) {
+        struct token_rig rig;
+        struct clb_ids all = { 0 }, some = { 0 };
+        CHECK(token_open(&rig, token_names[i]));
+        o.most = 0;
+        CHECK(clb_encode(rig.t, text, sizeof text - 1, &o, &all, &err));
+        for (o.most = 1; o.most < all.n + 2; o.most++) {
+            size_t want = o.most < all.n ? o.most + 1 : all.n;
+            some.n = 0;
+            CHECK(clb_encode(rig.t, text, sizeof text - 1, &o, &some, &err));
+            CHECK_EQ(some.n, want);
+            CHECK(!memcmp(some.id, all.id, want * sizeof *some.id));
+        }
+        clb_ids_free(&all);
+        clb_ids_free(&some);
+        token_close(&rig);
+    }
+}
+
 /* -- tables ----------------------------------------------------------------------------------- */
 
 static void same_input_same_bytes(void)
@@ -493,6 +519,7 @@ int main(void)
     TEST(special_tokens_by_origin);
     TEST(normalised_special_tokens_by_origin);
     TEST(long_words);
+    TEST(up_to_a_number);
     TEST(same_input_same_bytes);
     TEST(tables_that_are_cut);
     TEST(threads);
