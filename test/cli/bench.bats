@@ -123,6 +123,8 @@ setup() {
     has "$message" "2000000 tokens" "at most 1024 positions"
 }
 
+# Sanitizers make mlock do nothing.
+# bats test_tags=release
 @test "bench: --mlock and --numa" {
     rows() { colibri-bench "${quick[@]}" --json "$@" "$demo" | jq -c '.runs[0].decode.routing'; }
     [[ $(rows --mlock --numa local) == "$(rows --numa off)" ]]

@@ -466,6 +466,8 @@ END
     [[ $(colibri-run -n 4 -p "$ask" --memory 14M "$M") == "$(colibri-run -n 4 -p "$ask" "$M")" ]]
 }
 
+# Sanitizers make mlock do nothing.
+# bats test_tags=release
 @test "--mlock: what is locked is counted; a limit that is too small is refused with what to do" {
     run -0 --separate-stderr colibri-run --mlock --json -n 4 -p "$ask" "$M"
     jq -e '.locked >= .plan.weights + .plan.kv_cache + .plan.activations and .plan.locked <= .locked
@@ -483,6 +485,7 @@ END
     has "$message" "bytes of weights in memory"
 }
 
+# bats test_tags=san
 @test "a model that is not in memory gives the same answer" {
     cp "$M" cold.bin
     sync cold.bin
