@@ -135,6 +135,7 @@ struct colibri_model_info {
     float temperature, top_p, min_p, repetition_penalty;
     int32_t top_k;
     uint32_t n_text_eos; /* the last of eos_token that only the tokenizer names: text ends there */
+    bool has_chat_template;
 };
 COLIBRI_API int colibri_model_info(const struct colibri_model *model,
                                    struct colibri_model_info *info);
@@ -279,6 +280,22 @@ enum {
  * need not be valid UTF-8. */
 COLIBRI_API int64_t colibri_encode(const struct colibri_model *model, const char *text, size_t n,
                                    uint32_t flags, int32_t *ids, size_t room);
+/* A conversation becomes a prompt by the model's own chat template. `json` is an object:
+ *
+ *     {"messages": [{"role": "user", "content": "Hi"}], "tools": [...], "documents": [...],
+ *      "add_generation_prompt": true, "chat_template_kwargs": {"enable_thinking": false}}
+ *
+ * Of these only messages must be there, at least one, each with a role. chat_template_kwargs are
+ * further variables of the template. The ids are those that transformers gives (BOS only where the
+ * template has it), but text of the conversation never becomes a special token: those come from
+ * the template's own text alone. COLIBRI_BAD_INPUT: not such an object, or the template refuses the
+ * conversation (the message is its own); COLIBRI_USAGE: the model has no template;
+ * COLIBRI_UNSUPPORTED: it needs what this version does not know. Thread safe.
+ * Writes at most `room` ids or bytes (not terminated) and returns how many there are, or -1. */
+COLIBRI_API int64_t colibri_chat_encode(const struct colibri_model *model, const char *json,
+                                        size_t n, int32_t *ids, size_t room);
+COLIBRI_API int64_t colibri_chat_render(const struct colibri_model *model, const char *json,
+                                        size_t n, char *text, size_t room);
 /* The bytes of one token as the vocabulary has them ("" for unknown ids); borrowed from the model;
  * NULL without tokenizer. */
 COLIBRI_API const char *colibri_token_bytes(const struct colibri_model *model, int32_t id,

@@ -30,6 +30,7 @@ struct tiny_options {
     uint64_t seed;
     const void *tokenizer_tables; /* a section to be stored, or NULL */
     size_t n_tables;
+    const char *chat_template, *chat_tool_use, *chat_variables; /* sections, or NULL */
 };
 
 struct tiny {
@@ -226,6 +227,17 @@ static inline void tiny_expert(uint8_t *block, const struct clb_expert_layer *l,
     }
 }
 
+static inline void tiny_section(struct tiny *t, struct clb_write_plan *p, const char *name,
+                                const void *bytes)
+{
+    const struct clb_section *s = clb_plan_section(p, name);
+
+    if (s) {
+        memcpy(t->bytes + s->offset, bytes, s->size);
+        clb_plan_section_crc(p, name, clb_crc32(0, t->bytes + s->offset, s->size));
+    }
+}
+
 static inline void tiny_blocks(struct tiny *t, struct clb_write_plan *p,
                                const struct tiny_options *o)
 {
@@ -241,11 +253,10 @@ static inline void tiny_blocks(struct tiny *t, struct clb_write_plan *p,
             clb_plan_expert_crc(p, l, e, clb_crc32(0, t->bytes + x->offset[e], x->size[e]));
         }
     }
-    const struct clb_section *s = clb_plan_section(p, "tokenizer.tables");
-    if (s) {
-        memcpy(t->bytes + s->offset, o->tokenizer_tables, s->size);
-        clb_plan_section_crc(p, s->name, clb_crc32(0, t->bytes + s->offset, s->size));
-    }
+    tiny_section(t, p, "tokenizer.tables", o->tokenizer_tables);
+    tiny_section(t, p, "chat_template", o->chat_template);
+    tiny_section(t, p, "chat_template.tool_use", o->chat_tool_use);
+    tiny_section(t, p, "chat_variables", o->chat_variables);
 }
 
 static inline void tiny_free(struct tiny *t)
@@ -282,10 +293,19 @@ static inline bool tiny_build(struct tiny *t, const struct tiny_options *o)
     bool ok = false;
 
     *t = (struct tiny){ 0 };
+    const char *const chat[] = { o->chat_template, o->chat_tool_use, o->chat_variables };
+    static const char *const chat_name[] = { "chat_template", "chat_template.tool_use",
+                                             "chat_variables" };
+    uint32_t n = 0;
     if (o->tokenizer_tables) {
-        po.section[0].name = "tokenizer.tables";
-        po.section[0].size = o->n_tables;
+        po.section[n].name = "tokenizer.tables";
+        po.section[n++].size = o->n_tables;
     }
+    for (int i = 0; i < 3; i++)
+        if (chat[i]) {
+            po.section[n].name = chat_name[i];
+            po.section[n++].size = strlen(chat[i]);
+        }
     if (!clb_plan_new(&p, &po, &err))
         goto done;
     t->n = clb_plan_file_size(p);

@@ -37,6 +37,23 @@ class Generation(jinja2.ext.Extension):
         return caller()
 
 
+class Namespace(jinja2.utils.Namespace):
+    def __init__(*args, **kwargs):
+        self, names = args[0], dict(*args[1:], **kwargs)
+        for name in names:
+            Namespace.check(name)
+        jinja2.utils.Namespace.__init__(self, names)
+
+    def __setitem__(self, name, value):
+        Namespace.check(name)
+        jinja2.utils.Namespace.__setitem__(self, name, value)
+
+    @staticmethod
+    def check(name):
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(name)
+
+
 def raise_exception(message):
     raise jinja2.exceptions.TemplateError(message)
 
@@ -46,6 +63,7 @@ def environment():
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     env.filters["tojson"] = lambda x, ensure_ascii=False, indent=None, separators=None, sort_keys=False: json.dumps(
         x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    env.globals["namespace"] = Namespace
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda f: NOW.strftime(f)
     return env

@@ -9,9 +9,18 @@
 #include "lib/session/batch.h"
 #include "lib/token/tokenizer.h"
 
+/* Chat templates, once they were asked for. The pointer keeps what frees it out of programs that
+ * never ask. */
+struct clb_chat {
+    void (*free)(struct clb_chat *c);
+    struct clb_template *usual, *with_tools; /* with_tools: NULL if there is no other */
+    struct clb_text vars;
+};
+
 struct colibri_model {
     struct clb_model *m;             /* owned */
     struct clb_tokenizer *tokenizer; /* owned; NULL: the file has none */
+    _Atomic(struct clb_chat *) chat; /* owned */
 };
 
 /* Remembers the failure for colibri_last_error(); returns its status. */

@@ -148,6 +148,9 @@ void colibri_unload_model(struct colibri_model *model)
 {
     if (!model)
         return;
+    struct clb_chat *chat = model->chat;
+    if (chat)
+        chat->free(chat);
     clb_tokenizer_close(model->tokenizer);
     clb_model_close(model->m);
     clb_free(model);
@@ -266,6 +269,7 @@ int colibri_model_info(const struct colibri_model *model, struct colibri_model_i
         .device = m->op->describe(m->be),
         .threads = m->op->threads(m->be),
         .has_tokenizer = model->tokenizer != NULL,
+        .has_chat_template = clb_reader_section(r, "chat_template") != NULL,
     };
     count_dense(&full, r);
     count_experts(&full, r);

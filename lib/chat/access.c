@@ -46,9 +46,10 @@ static bool loop_member(struct clb_vm *vm, const struct clb_value *of, struct cl
     const struct {
         const char *name;
         int64_t value;
-    } number[] = { { "index", i + 1 },         { "index0", i }, { "revindex", n - i },
-                   { "revindex0", n - i - 1 }, { "length", n }, { "depth", (int64_t)l->depth0 + 1 },
-                   { "depth0", l->depth0 } };
+    } number[] = { { "index", i + 1 },    { "index0", i },
+                   { "revindex", n - i }, { "revindex0", n - i - 1 },
+                   { "length", n },       { "depth", 1 },
+                   { "depth0", 0 } }; /* there are no recursive loops */
 
     for (size_t k = 0; k < sizeof number / sizeof *number; k++)
         if (clb_str_is(name, number[k].name)) {

@@ -221,13 +221,10 @@ static bool call_macro(struct clb_vm *vm, const struct clb_macro *m, const struc
     const struct clb_node *n = &vm->t->node[m->node];
     struct clb_out b = { .arena = &vm->arena }, *before = vm->out;
     struct clb_scope *scope = vm->scope;
-    unsigned loop_depth = vm->loop_depth;
 
     vm->scope = m->scope;
     vm->out = &b;
-    vm->loop_depth = 0;
     bool ok = clb_vm_enter(vm) && run_body(vm, n, c, caller);
-    vm->loop_depth = loop_depth;
     vm->out = before;
     clb_vm_leave(vm, m->scope);
     vm->scope = scope;

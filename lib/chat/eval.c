@@ -7,8 +7,6 @@
 #include "lib/chat/lex.h"
 #include "lib/chat/vm.h"
 
-enum { MOST_DEPTH = 400 };
-
 /* -- errors and limits ------------------------------------------------------------------------- */
 
 bool clb_vm_fail(struct clb_vm *vm, enum clb_code code, const char *fmt, ...)
@@ -38,6 +36,14 @@ bool clb_vm_charge(struct clb_vm *vm, uint64_t steps)
         return clb_vm_fail(vm, CLB_BAD_INPUT, "the template takes too many steps");
     vm->steps -= steps;
     return true;
+}
+
+bool clb_vm_deeper(struct clb_vm *vm)
+{
+    if (vm->depth++ < CLB_VM_DEPTH)
+        return true;
+    return clb_vm_fail(vm, CLB_BAD_INPUT, "nested or recursing more than %d levels deep",
+                       CLB_VM_DEPTH);
 }
 
 const char *clb_type_name(const struct clb_value *v)
@@ -539,10 +545,8 @@ bool clb_eval(struct clb_vm *vm, uint32_t node, struct clb_value *out)
     vm->at = n->at;
     if (!clb_vm_charge(vm, 1))
         return false;
-    if (vm->depth >= MOST_DEPTH)
-        return clb_vm_fail(vm, CLB_BAD_INPUT, "the template recurses more than %d levels deep",
-                           MOST_DEPTH);
-    vm->depth++;
+    if (!clb_vm_deeper(vm))
+        return false;
     bool ok = eval_kind(vm, node, n, out);
     vm->depth--;
     return ok;

@@ -184,9 +184,8 @@ static enum flow run_for(struct clb_vm *vm, const struct clb_node *n)
     vm->at = vm->t->node[n->b].at;
     if (!clb_vm_items(vm, &over, items) || (parts->a && !sift(vm, n, parts->a, items)))
         return FAILED;
-    *loop = (struct clb_loop){ .over = items, .depth0 = vm->loop_depth++ };
+    loop->over = items;
     enum flow flow = run_items(vm, n, loop, &through);
-    vm->loop_depth--;
     return flow == GO_ON && !through ? run_scope(vm, parts->c) : flow;
 }
 
@@ -314,14 +313,12 @@ static enum flow step(struct clb_vm *vm, uint32_t node)
 
 static enum flow run(struct clb_vm *vm, uint32_t first)
 {
-    for (uint32_t i = first; i; i = vm->t->node[i].next) {
-        if (!clb_vm_charge(vm, 1))
-            return FAILED;
-        enum flow flow = step(vm, i);
-        if (flow != GO_ON)
-            return flow;
-    }
-    return GO_ON;
+    enum flow flow = clb_vm_deeper(vm) ? GO_ON : FAILED;
+
+    for (uint32_t i = first; i && flow == GO_ON; i = vm->t->node[i].next)
+        flow = clb_vm_charge(vm, 1) ? step(vm, i) : FAILED;
+    vm->depth--;
+    return flow;
 }
 
 bool clb_vm_run(struct clb_vm *vm, uint32_t body)

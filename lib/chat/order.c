@@ -3,8 +3,6 @@
 
 #include "lib/chat/vm.h"
 
-enum { MOST_DEPTH = 400 };
-
 bool clb_truth(const struct clb_value *v)
 {
     switch (v->kind) {
@@ -30,14 +28,6 @@ bool clb_truth(const struct clb_value *v)
     default:
         return true;
     }
-}
-
-static bool deeper(struct clb_vm *vm)
-{
-    if (vm->depth >= MOST_DEPTH)
-        return clb_vm_fail(vm, CLB_BAD_INPUT, "values nested more than %d levels deep", MOST_DEPTH);
-    vm->depth++;
-    return true;
 }
 
 static bool is_number(const struct clb_value *v)
@@ -87,7 +77,7 @@ bool clb_equal(struct clb_vm *vm, const struct clb_value *a, const struct clb_va
 {
     bool ok = true;
 
-    if (!clb_vm_charge(vm, 1) || !deeper(vm))
+    if (!clb_vm_charge(vm, 1) || !clb_vm_deeper(vm))
         return false;
     if (is_number(a) && is_number(b)) {
         bool nan = (a->kind == CLB_V_FLOAT && a->u.f != a->u.f) ||
@@ -120,7 +110,7 @@ static int order_strings(const struct clb_string *a, const struct clb_string *b)
 
 bool clb_order(struct clb_vm *vm, const struct clb_value *a, const struct clb_value *b, int *order)
 {
-    if (!clb_vm_charge(vm, 1) || !deeper(vm))
+    if (!clb_vm_charge(vm, 1) || !clb_vm_deeper(vm))
         return false;
     bool ok = true, equal = true;
     if (is_number(a) && is_number(b)) {

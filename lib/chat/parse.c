@@ -8,7 +8,7 @@
 #include "lib/chat/template.h"
 #include "lib/token/utf8.h"
 
-enum { MOST_SOURCE = 1 << 20, MOST_DEPTH = 200 };
+enum { MOST_SOURCE = 1 << 20, MOST_DEPTH = 64 };
 
 /* -- tokens ------------------------------------------------------------------------------------ */
 
@@ -53,18 +53,23 @@ bool clb_parse_next(struct clb_parser *p)
     return clb_lex_next(&p->x, &p->tok);
 }
 
-bool clb_parse_ahead_is(struct clb_parser *p, uint16_t op)
+static bool look_ahead(struct clb_parser *p)
 {
     struct clb_lexer before = p->x;
 
-    if (!p->has_ahead) {
-        if (!clb_lex_next(&p->x, &p->ahead)) { /* said when it is taken */
-            p->x = before;
-            return false;
-        }
-        p->has_ahead = true;
-    }
-    return p->ahead.type == CLB_T_OP && p->ahead.op == op;
+    if (!p->has_ahead && !(p->has_ahead = clb_lex_next(&p->x, &p->ahead)))
+        p->x = before; /* said when it is taken */
+    return p->has_ahead;
+}
+
+bool clb_parse_ahead_is(struct clb_parser *p, uint16_t op)
+{
+    return look_ahead(p) && p->ahead.type == CLB_T_OP && p->ahead.op == op;
+}
+
+bool clb_parse_ahead_is_name(struct clb_parser *p, const char *name)
+{
+    return look_ahead(p) && p->ahead.type == CLB_T_NAME && clb_str_is(p->ahead.text, name);
 }
 
 bool clb_parse_is_op(const struct clb_parser *p, uint16_t op)

@@ -18,8 +18,9 @@ struct clb_parser {
 
 size_t clb_parse_at(const struct clb_parser *p); /* where the next token stands */
 bool clb_parse_next(struct clb_parser *p);       /* takes the token */
-/* The token behind the next one is the operator `op`. */
+/* The token behind the next one is the operator `op`, the name. */
 bool clb_parse_ahead_is(struct clb_parser *p, uint16_t op);
+bool clb_parse_ahead_is_name(struct clb_parser *p, const char *name);
 bool clb_parse_is_op(const struct clb_parser *p, uint16_t op);
 bool clb_parse_is_name(const struct clb_parser *p, const char *name);
 /* Takes it if it is there; false: it is not, or (p->err has a code then) the next is no token. */

@@ -98,12 +98,9 @@ static int comparison(struct clb_parser *p)
             return CLB_OP_EQ + i;
     if (clb_parse_skip_name(p, "in"))
         return CLB_OP_IN;
-    if (!clb_parse_is_name(p, "not"))
-        return -1;
-    struct clb_parser before = *p;
-    if (clb_parse_next(p) && clb_parse_skip_name(p, "in"))
+    if (clb_parse_is_name(p, "not") && clb_parse_ahead_is_name(p, "in") && clb_parse_next(p) &&
+        clb_parse_next(p))
         return CLB_OP_NOT_IN;
-    *p = before;
     return -1;
 }
 

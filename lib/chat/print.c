@@ -8,16 +8,6 @@
 #include "lib/token/unicode.h"
 #include "lib/token/utf8.h"
 
-enum { MOST_DEPTH = 400 };
-
-static bool deeper(struct clb_vm *vm)
-{
-    if (vm->depth >= MOST_DEPTH)
-        return clb_vm_fail(vm, CLB_BAD_INPUT, "values nested more than %d levels deep", MOST_DEPTH);
-    vm->depth++;
-    return clb_vm_charge(vm, 1);
-}
-
 /* -- Python's text ----------------------------------------------------------------------------- */
 
 static bool printable(uint32_t c)
@@ -118,7 +108,7 @@ bool clb_repr(struct clb_vm *vm, struct clb_out *b, const struct clb_value *v)
 {
     bool ok = true;
 
-    if (!deeper(vm))
+    if (!clb_vm_deeper(vm))
         return false;
     if (v->kind == CLB_V_STRING) {
         repr_string(b, v->u.s);
@@ -304,7 +294,7 @@ bool clb_print_json(struct clb_vm *vm, struct clb_out *b, const struct clb_value
 {
     bool ok;
 
-    if (!deeper(vm))
+    if (!clb_vm_deeper(vm))
         return false;
     if (v->kind == CLB_V_STRING)
         ok = json_string(vm, b, v->u.s, style->ascii);

@@ -137,6 +137,15 @@ static bool read_value(struct reader *r, struct clb_value *out, bool role)
 
 /* -- the request ------------------------------------------------------------------------------- */
 
+static bool is_set(const struct clb_scope *s, uint32_t symbol)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->name[i].symbol == symbol)
+            return true;
+    return false;
+}
+
+/* What the template brings along does not replace what the request says. */
 static bool set_name(struct reader *r, struct clb_str name, const struct clb_value *v)
 {
     /* Names that the template does not mention need no symbol, and the template is shared. */
@@ -144,7 +153,7 @@ static bool set_name(struct reader *r, struct clb_str name, const struct clb_val
 
     for (uint32_t i = 0; i < t->n_symbol; i++)
         if (clb_str_eq(clb_view(&t->symbol[i]), name))
-            return clb_vm_set(r->vm, i, v);
+            return (r->trusted && is_set(r->vm->scope, i)) || clb_vm_set(r->vm, i, v);
     return true;
 }
 

@@ -22,6 +22,8 @@ static uint32_t upper_of(uint32_t c)
         return c - 32;
     if (c >= 0x450 && c <= 0x45f)
         return c - 80;
+    if (c == 0xff)
+        return 0x178;
     bool odd = (c >= 0x101 && c <= 0x137) || (c >= 0x14b && c <= 0x177);
     bool even = (c >= 0x13a && c <= 0x148) || (c >= 0x17a && c <= 0x17e);
     if ((odd && c % 2 == 1 && c != 0x131) || (even && c % 2 == 0))

@@ -7,6 +7,9 @@
 #include "lib/chat/builtin.h"
 #include "lib/chat/tree.h"
 
+/* Statements, expressions and values within each other; with it the stack stays below 64 KB. */
+enum { CLB_VM_DEPTH = 100 };
+
 /* A date and a time of day, as strftime_now shows them. */
 struct clb_moment {
     int year, month, day, hour, minute, second; /* month and day from 1 */
@@ -35,7 +38,6 @@ struct clb_macro {
 struct clb_loop {
     const struct clb_list *over;
     size_t index0;
-    unsigned depth0;
     struct clb_value changed; /* what `changed` was given last; CLB_V_ABSENT: nothing */
 };
 
@@ -45,7 +47,7 @@ struct clb_vm {
     struct clb_scope *scope, *spare; /* spare: left, to be entered again */
     struct clb_out *out;
     uint64_t steps; /* that may still be taken */
-    unsigned depth, loop_depth;
+    unsigned depth;
     uint32_t at;
     struct clb_moment now;
     struct clb_text *raised;
@@ -58,6 +60,8 @@ bool clb_vm_fail(struct clb_vm *vm, enum clb_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 bool clb_vm_nomem(struct clb_vm *vm);
 bool clb_vm_charge(struct clb_vm *vm, uint64_t steps);
+/* One level down; vm->depth-- afterwards. */
+bool clb_vm_deeper(struct clb_vm *vm);
 /* "'x' is undefined" and the like. */
 bool clb_vm_undefined(struct clb_vm *vm, const struct clb_value *v);
 const char *clb_type_name(const struct clb_value *v); /* as Python calls it */

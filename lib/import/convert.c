@@ -131,7 +131,7 @@ static bool compile_tokenizer(struct clb_conversion *c, struct clb_err *err)
 
 static bool read_tokenizer(struct clb_conversion *c, struct clb_err *err)
 {
-    if (!clb_read_chat_template(&c->chat_template, &c->ckpt, err))
+    if (!clb_read_chat(c, err))
         return false;
     if (clb_tokenizer_file(c)->path)
         return compile_tokenizer(c, err) && clb_add_tokenizer_end(c, err);
@@ -164,10 +164,17 @@ static bool make_plan(struct clb_conversion *c, struct clb_err *err)
         p.section[n].name = "tokenizer.tables";
         p.section[n++].size = c->tables.n;
     }
-    if (c->chat_template.n) {
-        p.section[n].name = "chat_template";
-        p.section[n++].size = c->chat_template.n;
-    }
+    const struct {
+        const char *name;
+        const struct clb_text *text;
+    } chat[] = { { "chat_template", &c->chat_template },
+                 { "chat_template.tool_use", &c->chat_tool_use },
+                 { "chat_variables", &c->chat_variables } };
+    for (int i = 0; i < 3; i++)
+        if (chat[i].text->n) {
+            p.section[n].name = chat[i].name;
+            p.section[n++].size = chat[i].text->n;
+        }
     return clb_plan_new(&c->plan, &p, err);
 }
 
@@ -232,6 +239,8 @@ void clb_convert_free(struct clb_conversion *c)
     clb_checkpoint_close(&c->ckpt);
     clb_text_free(&c->tables);
     clb_text_free(&c->chat_template);
+    clb_text_free(&c->chat_tool_use);
+    clb_text_free(&c->chat_variables);
     clb_text_free(&c->notes);
     clb_problems_free(&c->problems);
     clb_free(c->sources);

@@ -3,6 +3,7 @@
 #ifndef CLB_IMPORT_CONVERT_IMPL_H
 #define CLB_IMPORT_CONVERT_IMPL_H
 
+#include "lib/base/json.h"
 #include "lib/format/writer.h"
 #include "lib/import/bind.h"
 #include "lib/import/checkpoint.h"
@@ -20,7 +21,8 @@ struct clb_conversion {
     struct clb_generation generation;
     struct clb_binding bind;
     enum clb_dtype expert_dtype, dense_dtype, embed_dtype;
-    struct clb_text tables, chat_template; /* sections; n 0: there is none */
+    /* Sections; n 0: there is none. */
+    struct clb_text tables, chat_template, chat_tool_use, chat_variables;
     struct clb_text notes;
     struct clb_problems problems;
     struct clb_source_file *sources; /* [n_sources] owned array, names borrowed from ckpt */
@@ -40,12 +42,13 @@ struct clb_conversion {
 /* convert.c: the file that the tokenizer comes from; path NULL: there is none. */
 const struct clb_ckpt_file *clb_tokenizer_file(const struct clb_conversion *c);
 
-/* publish.c: what the publisher says about generation and chats. */
+/* publish.c, hf_chat.c: what the publisher says about generation and conversations. */
 bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *c,
                          struct clb_settings *config, uint32_t vocab_size, struct clb_err *err);
 /* After the tokenizer was compiled: its end token (tokenizer_config.json) ends a text, too. */
 bool clb_add_tokenizer_end(struct clb_conversion *c, struct clb_err *err);
-bool clb_read_chat_template(struct clb_text *out, const struct clb_checkpoint *c,
-                            struct clb_err *err);
+bool clb_read_chat(struct clb_conversion *c, struct clb_err *err); /* fills the sections of c */
+/* "text" or {"content": "text"}, or null: appends the text of a token; true: there was one. */
+bool clb_read_token_text(struct clb_json *j, struct clb_text *text);
 
 #endif

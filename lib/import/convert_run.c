@@ -362,6 +362,8 @@ static bool write_rest(struct run *r, struct clb_err *err)
     bool ok = write_section(r, "tokenizer.source", tokenizer->data, err) &&
               write_section(r, "tokenizer.tables", c->tables.p, err) &&
               write_section(r, "chat_template", c->chat_template.p, err) &&
+              write_section(r, "chat_template.tool_use", c->chat_tool_use.p, err) &&
+              write_section(r, "chat_variables", c->chat_variables.p, err) &&
               clb_plan_header(c->plan, &header, err) &&
               clb_block_write(&out, header.p, header.n, err);
     clb_block_end(&out);

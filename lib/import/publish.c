@@ -1,4 +1,4 @@
-/* publish.c - defaults for generation, and the chat template, as the publisher ships them. */
+/* publish.c - defaults for generation, as the publisher ships them. */
 #include <math.h>
 
 #include "lib/base/json.h"
@@ -81,19 +81,19 @@ done:
     return ok;
 }
 
-/* "text" or {"content": "text"}, or null: the name of a token. */
-static void read_token_name(struct clb_json *j, struct clb_text *name)
+bool clb_read_token_text(struct clb_json *j, struct clb_text *text)
 {
     struct clb_str key, s;
+    bool found = false;
 
     if (clb_json_peek(j) == CLB_JSON_NULL) {
         clb_json_null(j);
-        return;
+        return false;
     }
-    if (clb_json_peek(j) == CLB_JSON_STRING) {
+    if (clb_json_peek(j) != CLB_JSON_OBJECT) {
         s = clb_json_string(j);
-        clb_text_add(name, s.p, s.n);
-        return;
+        clb_text_add(text, s.p, s.n);
+        return true;
     }
     clb_json_object(j);
     while (clb_json_key(j, &key)) {
@@ -102,8 +102,10 @@ static void read_token_name(struct clb_json *j, struct clb_text *name)
             continue;
         }
         s = clb_json_string(j);
-        clb_text_add(name, s.p, s.n);
+        clb_text_add(text, s.p, s.n);
+        found = true;
     }
+    return found;
 }
 
 static bool end_token_name(struct clb_text *name, const struct clb_ckpt_file *m,
@@ -116,7 +118,7 @@ static bool end_token_name(struct clb_text *name, const struct clb_ckpt_file *m,
     clb_json_object(&j);
     while (clb_json_key(&j, &key))
         if (clb_str_is(key, "eos_token"))
-            read_token_name(&j, name);
+            clb_read_token_text(&j, name);
         else
             clb_json_skip(&j, NULL);
     return clb_json_close(&j, err) && (!name->failed || clb_fail_nomem(err, name->n));
@@ -149,69 +151,4 @@ done:
     clb_tokenizer_close(t);
     clb_text_free(&name);
     return ok;
-}
-
-/* One entry {"name": ..., "template": ...} of a list; keeps the template of "default". */
-static void read_named(struct clb_json *j, struct clb_text *out)
-{
-    struct clb_text text = { 0 };
-    struct clb_str key, value;
-    bool wanted = false;
-
-    clb_json_object(j);
-    while (clb_json_key(j, &key)) {
-        bool name = clb_str_is(key, "name"), body = clb_str_is(key, "template");
-
-        if (!name && !body) {
-            clb_json_skip(j, NULL);
-            continue;
-        }
-        value = clb_json_string(j);
-        if (name)
-            wanted = clb_str_is(value, "default");
-        else
-            clb_text_add(&text, value.p, value.n);
-    }
-    if (wanted)
-        clb_text_add(out, text.p, text.n);
-    out->failed |= text.failed;
-    clb_text_free(&text);
-}
-
-/* The key chat_template of tokenizer_config.json: a text, or a list of named ones. */
-static bool read_config(struct clb_text *out, const struct clb_ckpt_file *m, struct clb_err *err)
-{
-    struct clb_json j;
-    struct clb_str key, text;
-
-    clb_json_open(&j, (const char *)m->data, m->size, m->path);
-    clb_json_object(&j);
-    while (clb_json_key(&j, &key)) {
-        bool here = clb_str_is(key, "chat_template");
-
-        if (here && clb_json_peek(&j) == CLB_JSON_STRING) {
-            text = clb_json_string(&j);
-            clb_text_add(out, text.p, text.n);
-        } else if (here && clb_json_peek(&j) == CLB_JSON_ARRAY) {
-            clb_json_array(&j);
-            while (clb_json_item(&j))
-                read_named(&j, out);
-        } else {
-            clb_json_skip(&j, NULL);
-        }
-    }
-    return clb_json_close(&j, err);
-}
-
-bool clb_read_chat_template(struct clb_text *out, const struct clb_checkpoint *c,
-                            struct clb_err *err)
-{
-    const struct clb_ckpt_file *own = &c->text[CLB_CKPT_CHAT_TEMPLATE];
-    const struct clb_ckpt_file *config = &c->text[CLB_CKPT_TOKENIZER_CONFIG];
-
-    if (own->path && own->size)
-        clb_text_add(out, own->data, own->size);
-    else if (config->path && !read_config(out, config, err))
-        return false;
-    return !out->failed || clb_fail_nomem(err, out->n);
 }

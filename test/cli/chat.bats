@@ -77,7 +77,7 @@ EOF2
     has "$output" "too many steps"
     printf %s '{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}' >t.jinja
     run -0 timeout 60 colibri-inspect --render-chat t.jinja <<<"$hello"
-    has "$output" "recurses"
+    has "$output" "recursing"
     printf %s '{% set ns = namespace(x="ab") %}{% for a in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}' >t.jinja
     run -0 timeout 60 colibri-inspect --render-chat t.jinja <<<"$hello"
     has "$output" "MB of memory"

@@ -502,8 +502,19 @@ END
     [[ $(section m.bin chat_template) == "plain é" ]]
     jq '.chat_template = [{"name": "tool", "template": "T"}, {"name": "default", "template": "D"}]' \
         "$src/tokenizer_config.json" >own/tokenizer_config.json
-    colibri-convert -qf own -o m.bin
+    run -0 --separate-stderr colibri-convert -f own -o m.bin
+    has "$stderr$output" "chat template 'tool' is left out"
     [[ $(section m.bin chat_template) == D ]]
+    [[ $(field m.bin '.sections["chat_template.tool_use"]') == null ]]
+    jq '.chat_template = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "{{ x | sha }}"}] |
+        .bos_token = {"content": "<s>", "lstrip": false} | .pad_token = null' "$src/tokenizer_config.json" >own/tokenizer_config.json
+    run -0 --separate-stderr colibri-convert -f own -o m.bin
+    has "$stderr$output" "conversations will be refused: chat template: line 1, column 8: the filter 'sha' is not supported"
+    [[ $(section m.bin chat_template.tool_use) == T ]]
+    [[ $(section m.bin chat_variables | jq -c '[.bos_token, .eos_token, .pad_token]') == '["<s>","</s>",null]' ]]
+    jq '.chat_template = 7' "$src/tokenizer_config.json" >own/tokenizer_config.json
+    run_err 3 colibri-convert -qf own -o m.bin
+    has "$message" "tokenizer_config.json" "chat_template"
     echo -n "own file" >own/chat_template.jinja
     colibri-convert -qf own -o m.bin
     [[ $(section m.bin chat_template) == "own file" ]]

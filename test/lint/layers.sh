@@ -7,7 +7,7 @@ lib/base     lib/base
 lib/format   lib/base lib/format
 lib/token    lib/base lib/token
 lib/chat     lib/base lib/token lib/chat
-lib/import   lib/base lib/format lib/token kernels lib/import
+lib/import   lib/base lib/format lib/token lib/chat kernels lib/import
 lib/backend  lib/base lib/format lib/backend
 lib/model    lib/base lib/format lib/backend lib/model
 lib/forward  lib/base lib/format lib/backend lib/model lib/forward
