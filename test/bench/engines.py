@@ -48,21 +48,11 @@ class Colibri:
         return {"kl": out["kl"], "same_choice": out["same_choice"]}
 
     def start(self, case, side, threads):
-        """From starting the program to its first token, without the forward pass."""
+        """Once for the page cache, once to be timed."""
         command = [self.shop.program("colibri-run"), "--ids", "-n", "1", "--stats", "--json",
                    "-t", str(threads), *self.options, self.shop.converted(case.source, side.model)]
-        begin = time.perf_counter()
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE) as p:
-            p.stdin.write(b"7\n")
-            p.stdin.close()
-            first = p.stdout.read(1)
-            end = time.perf_counter()
-            p.stdout.read()
-            said = p.stderr.read().decode()
-        if p.returncode or not first:
-            raise Failed(f"colibri-run: {said.strip() or 'no token'}")
-        return {"seconds": end - begin - json.loads(said)["prefill"]["seconds"]}
+        first_token(command)
+        return {"seconds": first_token(command)}
 
     def convert(self, case, side, threads):
         """Conversion with the source in the page cache, and writing as many bytes to the same disk."""
@@ -96,6 +86,22 @@ def phase_figures(name, phase):
         name + "_attention_gmac_per_s": stage["Attention"]["gmac_per_s"],
         name + "_of_ceiling": phase["bound"]["of_ceiling"],
     }
+
+
+def first_token(command):
+    """Seconds from starting the program to the first byte of its answer, without the forward pass."""
+    begin = time.perf_counter()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as p:
+        p.stdin.write(b"7\n")
+        p.stdin.close()
+        first = p.stdout.read(1)
+        end = time.perf_counter()
+        p.stdout.read()
+        said = p.stderr.read().decode()
+    if p.returncode or not first:
+        raise Failed(f"colibri-run: {said.strip() or 'no token'}")
+    return end - begin - json.loads(said)["prefill"]["seconds"]
 
 
 def time_writing(path, size):

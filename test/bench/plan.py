@@ -46,10 +46,10 @@ IK_Q8, IK_Q4 = Side(IK, "Q8_0"), Side(IK, "Q4_0")
 CASES = (
     Case("convert", (INT8,), "convert", every=0),
     Case("quality", (INT8, INT4, ALL_INT4, Q8, Q4), "quality", "demo", every=0),
-    Case("start", (INT8,), "start"),
     Case("demo-1", (INT8, Q8), source="demo", threads=1, prompt=64, decode=128),
     Case("demo", (INT8, Q8), source="demo", prompt=64, decode=128),
     Case("int8", (INT8, Q8, IK_Q8), prompt=512, decode=64),
+    Case("start", (INT8,), "start"),
     Case("4bit", (INT4, ALL_INT4, Q4, IK_Q4), prompt=512, decode=64),
     Case("int8-1", (INT8, Q8), threads=1, prompt=512, decode=32),
     Case("together-4", (INT8, Q8), prompt=16, decode=16, sequences=4),

@@ -112,15 +112,23 @@ class Workshop:
         if missing:
             os.remove(whole)
 
-    def warm(self, path):
-        """Reads a file, or the weights in a folder, so that they are in the page cache; their size."""
-        if os.path.isdir(path):
-            return sum(self.warm(os.path.join(path, f)) for f in os.listdir(path)
-                       if f.endswith(".safetensors"))
-        with open(path, "rb", buffering=0) as f:
-            while f.read(1 << 24):
-                pass
-            return f.tell()
+    def warm(self, folder):
+        """Reads the weights of a checkpoint, so that they are in the page cache; their size."""
+        size = 0
+        for name in os.listdir(folder):
+            if name.endswith(".safetensors"):
+                with open(os.path.join(folder, name), "rb", buffering=0) as f:
+                    while f.read(1 << 24):
+                        pass
+                    size += f.tell()
+        return size
+
+    @staticmethod
+    def evict(path):
+        """Asks the page cache to forget a file: just written ones may stand there in small pages."""
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
 
     # -- documents -----------------------------------------------------------------
 
