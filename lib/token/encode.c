@@ -83,7 +83,7 @@ bool clb_encode(const struct clb_tokenizer *t, const char *text, size_t n,
         .ids = ids,
         .stop = o->most ? ids->n + o->most + 1 : SIZE_MAX,
         .err = err,
-        .budget = (1u << 28) + 256 * (uint64_t)n,
+        .budget = (1u << 26) + 256 * (uint64_t)n,
     };
     bool ok = false;
 

@@ -322,10 +322,11 @@ size_t clb_program_run(const uint32_t *program, const char *begin, const char *p
 
 /* -- find ------------------------------------------------------------------------------------- */
 
-/* What most programs are: [a]?[b]+ or [b]+ or [b]. These need no machine. */
+/* What most programs are: [a]?[b]+ or [b]+ or [b] or [b]+$. These need no machine. */
 struct shape {
     const uint32_t *before, *set; /* before NULL: no [a]? */
     bool once;
+    uint32_t anchor; /* behind it; 0: none */
 };
 
 static bool is_repeat(const uint32_t *code, uint32_t least, uint32_t most)
@@ -338,7 +339,7 @@ static bool shape_of(const uint32_t *program, struct shape *s)
 {
     const uint32_t *code = program + 2 + program[1], *end = code + program[0];
 
-    *s = (struct shape){ NULL, NULL, false };
+    *s = (struct shape){ NULL, NULL, false, 0 };
     if (end - code == 2 && (*code & 255) == CLB_P_SET) {
         s->set = program + program[2 + (*code >> 8)];
         s->once = true;
@@ -348,7 +349,9 @@ static bool shape_of(const uint32_t *program, struct shape *s)
         s->before = program + program[2 + (*code >> 8)];
         code += 4;
     }
-    if (end - code != 5 || !is_repeat(code, 1, UINT32_MAX))
+    if (end - code == 6 && !s->before && (code[4] & 255) >= CLB_P_LINE_START)
+        s->anchor = code[4] & 255;
+    if (end - code != (s->anchor ? 6 : 5) || !is_repeat(code, 1, UINT32_MAX))
         return false;
     s->set = program + program[2 + (*code >> 8)];
     return true;
@@ -364,6 +367,30 @@ static const char *run_of(const uint32_t *set, const char *p, const char *end, b
             break;
     }
     return p;
+}
+
+/* [b]+ and an anchor: a run gives back until it holds. Where it does not, no later start in the
+ * same run helps. */
+static bool find_anchored(const struct shape *s, const struct machine *m, const char **from,
+                          const char **to)
+{
+    unsigned n;
+
+    for (const char *p = *from; p < m->end;) {
+        const char *run_end = run_of(s->set, p, m->end, false), *stop = run_end;
+        while (stop > p && !at_anchor(m, s->anchor, stop)) {
+            clb_utf8_before(p, stop, &n);
+            stop -= n;
+        }
+        if (stop > p) {
+            *from = p;
+            *to = stop;
+            return true;
+        }
+        clb_utf8_get(p, m->end, &n);
+        p = run_end > p ? run_end : p + n;
+    }
+    return false;
 }
 
 static bool find_shape(const struct shape *s, const char *end, const char **from, const char **to)
@@ -403,7 +430,9 @@ bool clb_program_find(const uint32_t *program, const char *begin, const char *en
     struct shape s;
     unsigned n;
 
-    if (shape_of(program, &s))
+    if (shape_of(program, &s) && s.anchor)
+        return find_anchored(&s, &(struct machine){ program, begin, end, budget }, from, to);
+    if (s.set)
         return find_shape(&s, end, from, to);
     for (const char *p = *from; p < end && *budget; p += n) {
         uint32_t c = clb_utf8_get(p, end, &n);

@@ -58,6 +58,8 @@ static void refused(void)
         { "\"a\":0,", "\"a\":1000,", "id 1000, but the model has a vocabulary of 1000" },
         { "\"a\":0,", "\"a\":-1,", "t.json: vocab: byte 309: 'a': -1 is negative" },
         { "\"a\":0,", "\"a\":0,\"a\":3,", "'model.vocab.a': duplicate key" },
+        { "\"a\":0,", "\"\xff\":0,", "UTF-8" },
+        { "[\"a b\"]", "[\"a \xc3\"]", "UTF-8" },
         { "\"unk_token\":null", "\"unk_token\":\"<unk>\"",
           "the unk_token '<unk>' is not in the vocab" },
         { "\"added_tokens\":[]", ADDED("\"content\":\"x\""), "an added token has id, content" },
@@ -166,6 +168,17 @@ static void accepted(void)
         { "[\"a b\"]", "[[\"a\",\"b\"]]", "abba", "2 1 0" },
         { "[\"a b\"]", "[\"#version: 0.2\",\"a b\"]", "abba", "2 1 0" },
         { "\"dropout\":null", "\"dropout\":0.0", "abba", "2 1 0" },
+        /* merges that lead back to where they began, which no word ever meets */
+        { "\"a\":0,\"b\":1,\"ab\":2},\"merges\":[",
+          "\"a\":0,\"b\":1,\"ab\":2,\"\":3},\"merges\":[\" a\",\"a \",\" \",", "abba", "2 1 0" },
+        { "\"pre_tokenizer\":null",
+          "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"b+$\"},"
+          "\"behavior\":\"Removed\",\"invert\":false}",
+          "abbabb", "2 1 0" },
+        { "\"pre_tokenizer\":null",
+          "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a?b+\"},"
+          "\"behavior\":\"Removed\",\"invert\":false}",
+          "abbaabba", "0 0" },
         { "\"type\":\"BPE\",", "", "abba", "2 1 0" },
         { "\"version\"", "\"surprise\":[ ],\"version\"", "abba", "2 1 0" },
         { "\"padding\":null", "\"padding\":{\"strategy\":\"BatchLongest\",\"pad_id\":0}", "ab",
@@ -207,6 +220,57 @@ static void accepted(void)
         token_close(&rig);
     }
     clb_text_free(&json);
+}
+
+/* The members of "model" from the vocabulary on are known to be the last. */
+static void open_model_tail(struct token_rig *rig, const char *pre_tokenizer, const char *tail)
+{
+    struct clb_text json = { 0 };
+    struct clb_err err;
+
+    clb_text_printf(&json, "{\"pre_tokenizer\":%s,\"model\":{\"type\":\"BPE\",%s}}", pre_tokenizer,
+                    tail);
+    CHECK(token_open_text(rig, json.p, &err));
+    clb_text_free(&json);
+}
+
+/* A pattern that would try for ever on some text: an error, soon. */
+static void endless_pattern(void)
+{
+    const struct clb_encode_options o = { .add_special = false };
+    struct clb_ids ids = { 0 };
+    struct clb_err err;
+    struct token_rig rig;
+
+    open_model_tail(&rig,
+                    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?:a|aa|a)+c\"},\"behavior\":"
+                    "\"Isolated\",\"invert\":false}",
+                    "\"vocab\":{\"a\":0},\"merges\":[]");
+    CHECK(clb_encode(rig.t, "aaaac", 5, &o, &ids, &err));
+    CHECK(!clb_encode(rig.t, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 56, &o,
+                      &ids, &err));
+    CHECK_EQ(err.code, CLB_BAD_INPUT);
+    CHECK_HAS(err.text, "takes too many steps on this text");
+    CHECK_EQ(ids.n, 4); /* of the text before */
+    clb_ids_free(&ids);
+    token_close(&rig);
+}
+
+/* As many merges as a file may have, all of one pair: the last one counts. */
+static void many_merges(void)
+{
+    enum { N = 200000 };
+    struct clb_text tail = { 0 };
+    struct token_rig rig;
+
+    clb_text_puts(&tail, "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"ba\":3},\"merges\":[");
+    for (int i = 0; i < N; i++)
+        clb_text_puts(&tail, "\"a b\",");
+    clb_text_puts(&tail, "\"b a\",\"a b\"]");
+    open_model_tail(&rig, "null", tail.p);
+    check_ids(rig.t, "aba", false, "0 3");
+    clb_text_free(&tail);
+    token_close(&rig);
 }
 
 /* Ends, and in memory that the file's size bounds, whatever the file is. */
@@ -290,6 +354,8 @@ int main(void)
     TEST(made_to_collide);
     TEST(refused);
     TEST(accepted);
+    TEST(endless_pattern);
+    TEST(many_merges);
     TEST(cut_files);
     return test_result();
 }
