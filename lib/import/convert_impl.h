@@ -45,7 +45,8 @@ const struct clb_ckpt_file *clb_tokenizer_file(const struct clb_conversion *c);
 /* publish.c, hf_chat.c: what the publisher says about generation and conversations. */
 bool clb_read_generation(struct clb_generation *g, const struct clb_checkpoint *c,
                          struct clb_settings *config, uint32_t vocab_size, struct clb_err *err);
-/* After the tokenizer was compiled: its end token (tokenizer_config.json) ends a text, too. */
+/* After the tokenizer was compiled: a note if it is smaller than the model's vocabulary; its end
+ * token (tokenizer_config.json) ends a text, too. */
 bool clb_add_tokenizer_end(struct clb_conversion *c, struct clb_err *err);
 bool clb_read_chat(struct clb_conversion *c, struct clb_err *err); /* fills the sections of c */
 /* "text" or {"content": "text"}, or null: appends the text of a token; true: there was one. */

@@ -124,17 +124,28 @@ static bool end_token_name(struct clb_text *name, const struct clb_ckpt_file *m,
     return clb_json_close(&j, err) && (!name->failed || clb_fail_nomem(err, name->n));
 }
 
+/* Many models have a vocabulary that is rounded up: that is said, not refused. */
+static void note_size(struct clb_conversion *c, const struct clb_tokenizer *t)
+{
+    uint32_t n = clb_tokenizer_size(t);
+
+    if (n < c->arch.vocab_size)
+        clb_note(&c->notes, "the tokenizer has %u tokens, the model %u: ids from %u on have no text",
+                 n, c->arch.vocab_size, n);
+}
+
 bool clb_add_tokenizer_end(struct clb_conversion *c, struct clb_err *err)
 {
     const struct clb_ckpt_file *m = &c->ckpt.text[CLB_CKPT_TOKENIZER_CONFIG];
     struct clb_tokenizer *t = NULL;
     struct clb_text name = { 0 };
-    bool ok = !m->path || end_token_name(&name, m, err);
+    bool ok = clb_tokenizer_open(&t, c->tables.p, c->tables.n, err);
 
-    if (!ok || !name.n)
-        goto done;
-    ok = clb_tokenizer_open(&t, c->tables.p, c->tables.n, err);
     if (!ok)
+        goto done;
+    note_size(c, t);
+    ok = !m->path || end_token_name(&name, m, err);
+    if (!ok || !name.n)
         goto done;
     int32_t id = clb_token_find(t, (struct clb_str){ name.p, name.n });
     if (id < 0) {

@@ -560,6 +560,26 @@ END
     [[ ! -e bad.bin ]]
 }
 
+@test "tokenizer: larger than the model's vocabulary is refused, smaller is said" {
+    mkdir own && cp "$src"/* own
+    n=$(jq .vocab_size own/config.json)
+    jq ".added_tokens += [range($n) | {id: ., content: \"<x\\(.)>\", single_word: false, lstrip: false, rstrip: false, normalized: false, special: false}]" \
+        "$src/tokenizer.json" >own/tokenizer.json
+    run_err 3 colibri-convert -q own -o bad.bin
+    has "$message" "own/tokenizer.json: added_tokens: byte " "id $n, but the model has a vocabulary of $n"
+    [[ ! -e bad.bin ]]
+    rm own/tokenizer.json && cp "$REPO/test/data/tokenizers/syn_spm_bpe/tokenizer.model" own
+    run_err 3 colibri-convert -q own -o bad.bin
+    has "$message" "own/tokenizer.model: piece $n, but the model has a vocabulary of $n"
+    rm own/tokenizer.model
+    jq '.added_tokens = [] | .post_processor = null | .model.vocab |= with_entries(select(.value < 200)) | .model.merges = []' \
+        "$src/tokenizer.json" >own/tokenizer.json
+    jq '.eos_token = null' "$src/tokenizer_config.json" >own/tokenizer_config.json
+    run -0 --separate-stderr colibri-convert own -o m.bin
+    has "$stderr" "the tokenizer has 200 tokens, the model $n: ids from 200 on have no text"
+    [[ $(echo "{\"ids\":[199,$((n - 1)),198]}" | colibri-inspect --decode m.bin | jq '.pieces | length') == 3 ]]
+}
+
 @test "end tokens: those of both configurations and of the tokenizer, each once" {
     mkdir own && cp "$src"/* own
     set_eos() {
