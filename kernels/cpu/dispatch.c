@@ -31,5 +31,7 @@ void clb_pack_kernels_for(struct clb_pack_kernels *k, enum clb_isa isa)
         clb_fill_pack_avx2(k);
         clb_fill_pack_int4_avx2(k);
     }
+#else
+    (void)isa;
 #endif
 }

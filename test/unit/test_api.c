@@ -109,11 +109,12 @@ static void *load_and_infer(void *arg)
 static void a_small_stack_is_enough(void)
 {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    const size_t least = (size_t)PTHREAD_STACK_MIN, size = least > 64 << 10 ? least : 64 << 10;
     pthread_attr_t attr;
     pthread_t thread;
     bool ok = false;
 
-    CHECK(!pthread_attr_init(&attr) && !pthread_attr_setstacksize(&attr, 64 << 10));
+    CHECK(!pthread_attr_init(&attr) && !pthread_attr_setstacksize(&attr, size));
     CHECK(!pthread_create(&thread, &attr, load_and_infer, &ok) && !pthread_join(thread, NULL));
     CHECK(ok);
     pthread_attr_destroy(&attr);

@@ -123,7 +123,8 @@ int main(void)
 {
     TEST(test_blocks);
     TEST(test_no_memory);
-    TEST(test_huge);
+    if (!test_emulated())
+        TEST(test_huge);
     TEST(test_lock);
     return test_result();
 }

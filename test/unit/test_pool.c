@@ -336,9 +336,10 @@ static void test_small_stack(void)
     struct job j = { 0 };
     pthread_attr_t attr, before;
     struct clb_err err;
+    const size_t least = (size_t)PTHREAD_STACK_MIN, size = least > 64 << 10 ? least : 64 << 10;
 
     CHECK(!pthread_getattr_default_np(&before) && !pthread_attr_init(&attr));
-    CHECK(!pthread_attr_setstacksize(&attr, 64 << 10) && !pthread_setattr_default_np(&attr));
+    CHECK(!pthread_attr_setstacksize(&attr, size) && !pthread_setattr_default_np(&attr));
     CHECK(clb_pool_new(&j.pool, 2, &err));
     clb_pool_run(j.pool, deep, &j);
     CHECK_EQ(j.hits[1], 2);
