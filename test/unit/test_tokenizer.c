@@ -415,6 +415,57 @@ static void normalised_special_tokens_by_origin(void)
     clb_ids_free(&ids);
 }
 
+static void line_ids(const struct clb_tokenizer *t, unsigned times, struct clb_ids *ids)
+{
+    static const char line[] =
+        "Once upon a time, 12345 t\u00e9l\u00e9s \u4e16\u754c xyz antidisest\n";
+    const size_t n = sizeof line - 1;
+    char *text = malloc(times * n + 1);
+
+    for (unsigned i = 0; i < times; i++)
+        memcpy(text + i * n, line, n + 1);
+    encode_text(t, text, true, ids);
+    free(text);
+}
+
+/* The ids of many lines are those of the first, then again and again those of the second. */
+static bool repeats(const struct clb_tokenizer *t, unsigned times, const struct clb_ids *one,
+                    const struct clb_ids *two)
+{
+    size_t again = two->n - one->n;
+    struct clb_ids ids = { 0 };
+
+    line_ids(t, times, &ids);
+    bool ok =
+        ids.n == one->n + (times - 1) * again && !memcmp(ids.id, two->id, two->n * sizeof *ids.id);
+    for (unsigned i = 2; ok && i < times; i++)
+        ok = !memcmp(ids.id + one->n + (i - 1) * again, two->id + one->n, again * sizeof *ids.id);
+    clb_ids_free(&ids);
+    return ok;
+}
+
+/* Words of a long text are remembered: they become what they became before. */
+static void remembered_words(void)
+{
+    unsigned tried = 0;
+
+    for (int i = 0; i < N_TOKEN_NAMES; i++) {
+        struct token_rig rig;
+        struct clb_ids one = { 0 }, two = { 0 };
+        CHECK(token_open(&rig, token_names[i]));
+        line_ids(rig.t, 1, &one);
+        line_ids(rig.t, 2, &two);
+        if (repeats(rig.t, 5, &one, &two)) { /* too short to remember anything */
+            CHECK(repeats(rig.t, 1000, &one, &two));
+            tried++;
+        }
+        clb_ids_free(&one);
+        clb_ids_free(&two);
+        token_close(&rig);
+    }
+    CHECK(tried > 8);
+}
+
 /* With a limit encoding gives the same start, and one id more to say that there are more. */
 static void up_to_a_number(void)
 {
@@ -519,6 +570,7 @@ int main(void)
     TEST(special_tokens_by_origin);
     TEST(normalised_special_tokens_by_origin);
     TEST(long_words);
+    TEST(remembered_words);
     TEST(up_to_a_number);
     TEST(same_input_same_bytes);
     TEST(tables_that_are_cut);
