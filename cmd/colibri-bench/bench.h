@@ -73,6 +73,7 @@ struct bench_phase {
         struct bench_bound bound;
     } stage[BENCH_STAGES];
     struct bench_work all; /* the sum */
+    uint64_t disk_bytes;   /* that came from disks meanwhile */
     struct bench_verdict verdict;
     struct bench_routing routing;
 };

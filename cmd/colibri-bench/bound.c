@@ -1,6 +1,7 @@
 #include "cmd/colibri-bench/bound.h"
 
 #define NEAR  0.5   /* limits that explain less than this do not bind */
+#define DISK  0.1   /* such a part of all bytes from the disk makes the rest wait for it */
 #define TELL  0.015 /* smaller parts are not worth a word */
 
 /* Of work of which a part was done by one thread. */
@@ -67,9 +68,10 @@ const char *bench_limit_name(enum bench_limit limit)
 
 const char *bench_bound_name(const struct bench_verdict *v)
 {
-    return v->near                      ? bench_limit_name(v->limit) :
-           v->waited > v->of_ceiling    ? "waiting" :
-                                          "overhead";
+    return v->near                   ? bench_limit_name(v->limit) :
+           v->from_disk >= DISK      ? "disk" :
+           v->waited > v->of_ceiling ? "waiting" :
+                                       "overhead";
 }
 
 static void put_limit(struct clb_text *t, const struct bench_verdict *v, enum bench_limit l,
@@ -103,6 +105,9 @@ void bench_verdict_text(struct clb_text *t, const struct bench_verdict *v,
     for (int l = 0; l < BENCH_LIMITS; l++)
         if (l != (int)v->limit)
             put_part(t, v->by[l], word[l]);
+    if (v->from_disk >= TELL)
+        clb_text_printf(t, "; %.0f %% of the bytes came from the disk, at %.2f GB/s",
+                        v->from_disk * 100, v->disk / 1e9);
     put_part(t, v->waited, "waiting for threads");
     put_part(t, v->alone, "one thread alone");
     put_part(t, v->outside, "outside of stages");

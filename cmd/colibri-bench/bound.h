@@ -31,6 +31,8 @@ struct bench_verdict {
     double of_ceiling;             /* what all stages need at least */
     double by[BENCH_LIMITS];       /* that, by the limit of the stage */
     double waited, alone, outside; /* threads waiting; one thread computing; not in any stage */
+    /* Set by who knows: bytes a second that came from disks, and what part of all bytes. */
+    double disk, from_disk;
 };
 /* n stages, and what of `wall` seconds was outside of them. */
 struct bench_verdict bench_verdict_of(const struct bench_work *stage, uint32_t n, double outside,
@@ -38,7 +40,7 @@ struct bench_verdict bench_verdict_of(const struct bench_work *stage, uint32_t n
                                       const struct bench_ceilings *one);
 
 const char *bench_limit_name(enum bench_limit limit); /* "memory", "int8", "f32" */
-const char *bench_bound_name(const struct bench_verdict *v); /* or "waiting", "overhead" */
+const char *bench_bound_name(const struct bench_verdict *v); /* or "disk", "waiting", "overhead" */
 /* "bound by memory: 91 % of 26.0 GB/s streaming read; ..."; cached: reading is from caches. */
 void bench_verdict_text(struct clb_text *t, const struct bench_verdict *v,
                         const struct bench_ceilings *all, const struct bench_ceilings *one,

@@ -62,9 +62,13 @@ static bool take_file(struct bench_source *s, const char *path, const struct ben
 }
 
 bool bench_source_open(struct bench_source *s, const char *path, const struct bench_facts *f,
-                       struct clb_err *err)
+                       enum clb_numa_mode numa, struct clb_err *err)
 {
+    struct clb_cpus allowed;
+
     *s = (struct bench_source){ .file.fd = -1 };
+    if (clb_cpus_allowed(&allowed))
+        clb_numa_decide(&s->numa, "", numa, &allowed);
     if (path && !take_file(s, path, f, err))
         return false;
     if (!s->at) {
@@ -75,6 +79,7 @@ bool bench_source_open(struct bench_source *s, const char *path, const struct be
             return clb_fail_nomem(err, s->bytes);
         }
         s->at = s->own;
+        clb_numa_place(&s->numa, s->own, s->bytes);
         for (size_t i = 0; i < s->bytes; i += PAGE) /* or all would be one page of zeros */
             ((uint8_t *)s->own)[i] = 1;
     }
@@ -100,6 +105,7 @@ void bench_source_close(struct bench_source *s)
         munmap(s->own, s->bytes);
     if (s->file.data)
         clb_mapfile_close(&s->file);
+    clb_numa_done(&s->numa);
     *s = (struct bench_source){ .file.fd = -1 };
 }
 
@@ -276,7 +282,7 @@ bool bench_sampler_open(struct bench_sampler **out, enum clb_isa isa, uint32_t t
     struct bench_sampler *s = *out = clb_new(1, sizeof *s, err);
     bool ok = s != NULL;
 
-    if (!ok || !clb_pool_new(&s->pool, threads, err))
+    if (!ok || !clb_pool_new_on(&s->pool, threads, &source->numa, err))
         return false;
     s->source = source;
     s->threads = threads;

@@ -53,6 +53,7 @@ static void json_verdict(struct clb_text *t, const struct bench_phase *p,
     bench_json_string(t, "by", bench_bound_name(v));
     clb_text_printf(t, ", \"of_ceiling\": %.6g, \"memory\": %.6g, \"int8\": %.6g", v->of_ceiling,
                     v->by[BENCH_READ], v->by[BENCH_INT8]);
+    clb_text_printf(t, ", \"disk_bytes\": %llu", (unsigned long long)p->disk_bytes);
     clb_text_printf(t, ", \"f32\": %.6g, \"waited\": %.4g, \"alone\": %.4g, \"outside\": %.4g, ",
                     v->by[BENCH_F32], v->waited, v->alone, v->outside);
     bench_json_string(t, "text", words.p ? words.p : "");

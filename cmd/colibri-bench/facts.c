@@ -233,6 +233,15 @@ void bench_facts_read(struct bench_facts *f)
                  chosen + 1);
 }
 
+uint64_t bench_disk_bytes(void)
+{
+    char value[64];
+
+    return find_value(value, sizeof value, "/proc/self/io", "read_bytes")
+               ? strtoull(value, NULL, 10)
+               : 0;
+}
+
 bool bench_load_average(double load[3])
 {
     char line[128];

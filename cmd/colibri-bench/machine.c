@@ -112,8 +112,8 @@ bool bench_machine(const struct bench_machine_options *o, struct clb_err *err)
     bench_facts_read(&m.facts);
     choose_threads(&m);
     clb_progress_start_count("measuring", (uint64_t)m.n * o->repeats, "samples", o->quiet);
-    ok = bench_source_open(&m.source, o->model, &m.facts, err) && measure_counts(&m, err) &&
-         measure_levels(&m, err);
+    ok = bench_source_open(&m.source, o->model, &m.facts, o->numa, err) &&
+         measure_counts(&m, err) && measure_levels(&m, err);
     if (ok)
         bench_disk_measure(&m.disk, o->model);
     clb_progress_done();

@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 #include "lib/base/err.h"
 #include "lib/base/mapfile.h"
+#include "lib/base/numa.h"
 #include "lib/base/str.h"
 
 /* -- facts.c -- */
@@ -42,6 +43,9 @@ void bench_facts_read(struct bench_facts *f);
 /* The three numbers of /proc/loadavg; false: unknown. */
 bool bench_load_average(double load[3]);
 
+/* Bytes that this process has had read from disks, page faults included; 0: unknown. */
+uint64_t bench_disk_bytes(void);
+
 /* -- ceiling.c -- */
 
 /* Memory to be read: a part of a model's mapping, or memory of our own. */
@@ -50,11 +54,12 @@ struct bench_source {
     void *own;
     const uint8_t *at;
     size_t bytes;
-    bool cached; /* so small that caches hold it: no measure of memory */
+    bool cached;          /* so small that caches hold it: no measure of memory */
+    struct clb_numa numa; /* where own memory lies and threads run */
 };
 /* path NULL, or a file that memory cannot hold: own memory. */
 bool bench_source_open(struct bench_source *s, const char *path, const struct bench_facts *f,
-                       struct clb_err *err);
+                       enum clb_numa_mode numa, struct clb_err *err);
 /* For a SIGBUS handler: whether the address lies in the file's mapping, where, and its name. */
 bool bench_source_has(const struct bench_source *s, const void *address, uint64_t *offset,
                       const char **path);
@@ -99,6 +104,7 @@ void bench_disk_measure(struct bench_disk *d, const char *path);
 struct bench_machine_options {
     const char *model; /* may be NULL */
     const char *cpu_level;
+    enum clb_numa_mode numa;
     const uint32_t *threads; /* [n_threads]; none: 1 to one per core */
     uint32_t n_threads, repeats;
     bool json, csv, quiet;

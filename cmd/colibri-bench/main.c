@@ -19,6 +19,10 @@ struct args {
     bool json, csv, force, machine;
 };
 
+_Static_assert((int)CLB_NUMA_INTERLEAVE == (int)COLIBRI_NUMA_INTERLEAVE &&
+                   (int)CLB_NUMA_OFF == (int)COLIBRI_NUMA_OFF,
+               "--numa means the same to model and ceilings");
+
 /* What nobody gives: the default takes its place. */
 static const struct bench_options nothing_given = { .prefill = UINT32_MAX, .decode = UINT32_MAX };
 
@@ -51,6 +55,7 @@ static bool check_form(const struct args *a, struct clb_err *err)
         { "more than one number of -t", a->threads.n > 1, SPEED | MACHINE },
         { "--kv-dtype", a->kv_dtype != NULL, SPEED | QUALITY },
         { "--experts-per-token", a->o.experts_per_token > 0, SPEED | QUALITY },
+        { "--mlock", a->o.mlock, SPEED | QUALITY },
         { "--memory", a->o.memory > 0, SPEED | QUALITY },
         { "--backend", a->o.backend != NULL, SPEED | QUALITY },
         { "-f", a->force, SPEED },
@@ -167,7 +172,8 @@ static bool measure_all(struct bench_run *run, struct bench_models *m, struct be
                           (unsigned long long)need, info->max_positions);
         if (ok && !source->at) {
             bench_facts_read(&facts);
-            ok = bench_source_open(source, a->model, &facts, err);
+            ok = bench_source_open(source, a->model, &facts,
+                                   (enum clb_numa_mode)clb_engine_numa(a->o.numa), err);
         }
         if (ok && !tokens.id)
             ok = get_tokens(&tokens, a, info->vocab_size, err);
@@ -259,6 +265,7 @@ static bool machine(const struct args *a, struct clb_err *err)
     const struct bench_machine_options o = {
         .model = a->model,
         .cpu_level = a->o.cpu_level,
+        .numa = (enum clb_numa_mode)clb_engine_numa(a->o.numa),
         .threads = a->threads.value,
         .n_threads = a->threads.value[0] ? a->threads.n : 0,
         .repeats = a->o.repeats,

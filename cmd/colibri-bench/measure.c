@@ -23,6 +23,7 @@ struct meter {
     struct parts {
         double seconds, alone, waited; /* sums over repeats */
     } parts[2][COLIBRI_STAGES];
+    uint64_t from_disk[2]; /* bytes, over repeats */
     uint64_t *expert_rows; /* [n_layer][n_expert] */
 };
 
@@ -155,6 +156,7 @@ static bool run_phase(struct meter *m, struct bench_phase *out, enum phase phase
     uint32_t steps = phase == PREFILL ? 1 : o->decode;
     struct colibri_profile p = { .size = sizeof p };
     size_t at = o->depth + (phase == PREFILL ? 0 : o->prefill);
+    uint64_t disk = bench_disk_bytes();
     double in_stages = 0, start;
 
     colibri_batch_profile_reset(m->batch);
@@ -166,6 +168,8 @@ static bool run_phase(struct meter *m, struct bench_phase *out, enum phase phase
 
     if (colibri_batch_profile(m->batch, &p, m->expert_rows))
         return clb_engine_fail(err);
+    disk = bench_disk_bytes() - disk;
+    m->from_disk[phase] = repeat ? m->from_disk[phase] + disk : disk;
     count_stages(m, out, phase, repeat, &p);
     for (uint32_t i = 0; i < COLIBRI_STAGES; i++)
         in_stages += p.seconds[i];
@@ -227,8 +231,13 @@ static void summarise_phase(struct meter *m, struct bench_run *run, struct bench
     }
     p->wall = summarise(seconds_of(m, phase, BENCH_STAGES), m->o->repeats);
     p->all.seconds = p->wall.median;
+    p->disk_bytes = m->from_disk[phase] / m->o->repeats;
     p->verdict = bench_verdict_of(work, COLIBRI_STAGES, p->stage[BENCH_OTHER].work.seconds,
                                   p->wall.median, &run->all, &run->one);
+    if (p->wall.median > 0 && p->all.bytes) {
+        p->verdict.disk = (double)p->disk_bytes / p->wall.median;
+        p->verdict.from_disk = (double)p->disk_bytes / (double)p->all.bytes;
+    }
 }
 
 /* Samplers for all threads and, when the warm-up had a use for it, for one. */

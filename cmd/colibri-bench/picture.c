@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { WIDTH = 960, LEFT = 24, BAR_WIDTH = WIDTH - 2 * LEFT, BAR_HEIGHT = 34, LEGEND_LINE = 20 };
+enum { WIDTH = 1000, LEFT = 24, BAR_WIDTH = WIDTH - 2 * LEFT, BAR_HEIGHT = 34, LEGEND_LINE = 20 };
 enum { LEGEND_COLUMNS = 3, LEGEND_ROWS = (BENCH_STAGES + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS };
 enum { VERDICT = 20 }; /* the line under the heading */
 enum { PHASE_HEIGHT = 30 + VERDICT + BAR_HEIGHT + 14 + LEGEND_ROWS * LEGEND_LINE + 18 };
@@ -59,11 +59,11 @@ static void bars(struct clb_text *t, const struct bench_phase *p, double y)
     }
 }
 
-/* " (91 % of memory)" */
+/* " (91 % memory)" */
 static void put_bound(struct clb_text *t, const struct bench_bound *b)
 {
     if (b->limit < BENCH_LIMITS)
-        clb_text_printf(t, " (%.0f %% of %s)", b->of_ceiling * 100, bench_limit_name(b->limit));
+        clb_text_printf(t, " (%.0f %% %s)", b->of_ceiling * 100, bench_limit_name(b->limit));
 }
 
 static void legend(struct clb_text *t, const struct bench_phase *p, bool ceilings, double y)

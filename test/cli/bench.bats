@@ -165,7 +165,7 @@ EOF
     jq -e '[.runs[0].decode.stages[] | select(.name == "Gate" or .name == "Attention")] | all(.f32_macs == .macs and .macs > 0)' out.json
     jq -e '.runs[0].prefill.stages | map(select(.name == "ExpertCompute"))[0].f32_macs == 0' out.json
     jq -e '.runs[0].decode.bound | (.memory + .int8 + .f32 - .of_ceiling | fabs) < 1e-4 and
-        (.by | IN("memory", "int8", "f32", "waiting", "overhead")) and (.text | startswith("bound by "))' out.json
+        (.by | IN("memory", "int8", "f32", "disk", "waiting", "overhead")) and .disk_bytes >= 0 and (.text | startswith("bound by "))' out.json
     jq -e '.load.before | length == 3' out.json
     # a float file multiplies in f32 only
     colibri-bench "${quick[@]}" --json "$COLIBRI_TEST_DEMO_F32" |
@@ -173,7 +173,7 @@ EOF
     run -0 --separate-stderr colibri-bench "${quick[@]}" "$demo"
     has "$output" "Ceilings" "GB/s read from cache" "of ceiling" "prefill: bound by " "decode: bound by " Load
     colibri-bench "${quick[@]}" -f --svg s.svg "$demo" >/dev/null
-    has "$(cat s.svg)" "bound by " " % of "
+    has "$(cat s.svg)" "bound by " " % of " "% memory)"
     rm s.svg
 }
 
@@ -215,7 +215,7 @@ EOF
 }
 
 @test "bench: --machine takes --threads, --cpu and -r" {
-    colibri-bench --machine -r 2 -t 3,1 --cpu scalar --csv "$demo" >out.csv
+    colibri-bench --machine -r 2 -t 3,1 --cpu scalar --numa off --csv "$demo" >out.csv
     [[ $(head -n 1 out.csv) == threads,samples,read_gb_per_s,* ]]
     [[ $(tail -n +2 out.csv | cut -d , -f 1,2 | tr '\n' ' ') == "3,2 1,2 " ]]
     [[ $(awk -F, '{ print NF }' out.csv | sort -u) == 12 ]]
@@ -287,7 +287,7 @@ EOF
     run_err 2 colibri-bench --seed x "$demo"
     has "$message" "--seed: 'x' is not a whole number from 0 to 18446744073709551615"
     for option in "--perplexity text" "--svg x.svg" "--tokens text" "--seed 1" "--depth 1" "--prefill 512" "--decode 0" "-b 1" \
-        "--ctx 100" "--kv-dtype f32" "--experts-per-token 1" "--memory 1G" "--backend cpu" -f; do
+        "--ctx 100" "--kv-dtype f32" "--experts-per-token 1" "--memory 1G" --mlock "--backend cpu" -f; do
         # shellcheck disable=SC2086
         run_err 2 colibri-bench --machine $option
         has "$message" "${option%% *} does not go with --machine"

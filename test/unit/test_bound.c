@@ -106,6 +106,13 @@ static void neither_is_near(void)
     CHECK(!v.near && close_to(v.of_ceiling, 0.2));
     CHECK_STR(text_of(&v, false), "bound by waiting; nearest ceiling memory, "
                                   "20 % of 20.0 GB/s streaming read; waiting for threads 30 %");
+    v.disk = 0.8e9; /* waiting for it is what the rest does */
+    v.from_disk = 0.2;
+    CHECK_STR(bench_bound_name(&v), "disk");
+    CHECK_HAS(text_of(&v, false), "bound by disk; nearest ceiling memory, 20 %");
+    CHECK_HAS(text_of(&v, false), "; 20 % of the bytes came from the disk, at 0.80 GB/s;");
+    v.near = true;
+    CHECK_STR(bench_bound_name(&v), "memory");
     w.waited = 0.01;
     w.alone = 1;
     v = bench_verdict_of(&w, 1, 0, 10, &all, &one);
