@@ -29,9 +29,9 @@ class Colibri:
         self.version = run([workshop.program("colibri-bench"), "--version"]).split()[-1]
 
     def speed(self, case, side, threads):
-        out = json.loads(run([self.shop.program("colibri-bench"), "--json", "-r", "1", "-t", str(threads),
-                              "-b", str(case.sequences), "--prefill", str(case.prompt),
-                              "--decode", str(case.decode), *self.options,
+        out = json.loads(run([self.shop.program("colibri-bench"), "--json", "-t", str(threads),
+                              "-r", str(case.repeats), "-b", str(case.sequences),
+                              "--prefill", str(case.prompt), "--decode", str(case.decode), *self.options,
                               self.shop.converted(case.source, side.model)]))
         one = out["runs"][0]
         figures = {"level": out["model"]["cpu"]}
@@ -141,7 +141,7 @@ class LlamaCpp:
     def speed(self, case, side, threads):
         return self.ask(do="speed", file=self.shop.quantised(case.source, side.model),
                         threads=threads, prompt=case.prompt, decode=case.decode,
-                        sequences=case.sequences)
+                        sequences=case.sequences, repeats=case.repeats)
 
     def quality(self, case, side, threads):
         documents, logits = self.shop.reference_logits()

@@ -6,12 +6,13 @@ usage: peer.py make CHECKPOINT_DIR OUT.gguf        bf16 checkpoint (mixtral, olm
        peer.py serve                               answers requests: a line of JSON in, a line of JSON out
 
 One process serves a whole comparison, so that loading and repacking are paid once and never measured. Requests:
-  {"do": "speed", "file", "threads", "prompt", "decode", "sequences"}  -> {"prefill", "decode"}: tokens/s
+  {"do": "speed", "file", "threads", "prompt", "decode", "sequences", "repeats"}
+                                             -> {"prefill", "decode"}: tokens/s, medians
   {"do": "divergence", "file", "threads", "documents", "logits"}       -> {"kl", "same_choice"}
 
 Runs in the virtual environment that bench.py makes; needs gguf, numpy and llama-cpp-python.
 """
-import ctypes, json, os, sys, time
+import ctypes, json, os, statistics, sys, time
 
 import numpy as np
 
@@ -210,7 +211,8 @@ class Server:
             self.contexts[key] = Context(self.L, self.model(r["file"]), length, r["sequences"],
                                          r["threads"])
             self.time_one(self.contexts[key], r)  # first touch of weights and buffers
-        return self.time_one(self.contexts[key], r)
+        times = [self.time_one(self.contexts[key], r) for _ in range(r["repeats"])]
+        return {name: statistics.median(t[name] for t in times) for name in times[0]}
 
     @staticmethod
     def time_one(c, r):

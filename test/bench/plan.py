@@ -32,6 +32,7 @@ class Case:
     prompt: int = 0
     decode: int = 0
     sequences: int = 1
+    repeats: int = 1        # of what is short: their median counts
     every: int = 1          # takes part in every so many rounds; 0: in the first only
 
     def runs_in(self, round_):
@@ -46,8 +47,8 @@ IK_Q8, IK_Q4 = Side(IK, "Q8_0"), Side(IK, "Q4_0")
 CASES = (
     Case("convert", (INT8,), "convert", every=0),
     Case("quality", (INT8, INT4, ALL_INT4, Q8, Q4), "quality", "demo", every=0),
-    Case("demo-1", (INT8, Q8), source="demo", threads=1, prompt=64, decode=128),
-    Case("demo", (INT8, Q8), source="demo", prompt=64, decode=128),
+    Case("demo-1", (INT8, Q8), source="demo", threads=1, prompt=64, decode=128, repeats=9),
+    Case("demo", (INT8, Q8), source="demo", prompt=64, decode=128, repeats=9),
     Case("int8", (INT8, Q8, IK_Q8), prompt=512, decode=64),
     Case("start", (INT8,), "start"),
     Case("4bit", (INT4, ALL_INT4, Q4, IK_Q4), prompt=512, decode=64),
