@@ -33,7 +33,7 @@ static bool load(struct run *r, struct clb_err *err)
         return clb_engine_fail(err);
     if (!o->ids && !r->info.has_tokenizer)
         return clb_fail(err, CLB_USAGE, "%s: has no tokenizer; only --ids works", o->model);
-    return true;
+    return !o->chat || run_chat_check(r, err);
 }
 
 static bool open_batch(struct run *r, struct clb_err *err)
@@ -78,9 +78,13 @@ static bool someone_waits(void)
 
 static bool run_all(struct run *r, struct clb_err *err)
 {
+    bool talks = run_chat_from_terminal(r);
+
     if (!load(r, err))
         return false;
     clb_sigbus_install(name, find_in_model, r->model);
+    if (talks && r->o.logits)
+        return clb_fail(err, CLB_USAGE, "--logits does not go with turns from a terminal");
     if (!run_source_open(&r->source, &r->o, err) || !open_batch(r, err) ||
         (r->o.logits && !run_logits_open(r, err)))
         return false;
@@ -89,9 +93,9 @@ static bool run_all(struct run *r, struct clb_err *err)
     r->count.ready = clb_now();
     if (r->o.common.verbose)
         run_print_setup(r);
-    if (!r->o.prompt && isatty(0) && !r->o.common.quiet)
+    if (!r->o.prompt && isatty(0) && !talks && !r->o.common.quiet)
         fprintf(stderr, "%s: reading from the terminal; Ctrl-D ends the input\n", name);
-    bool ok = run_schedule(r, err);
+    bool ok = talks ? run_talk(r, err) : run_schedule(r, err);
     clb_progress_done();
     if (!ok || run_interrupted())
         return ok;

@@ -24,6 +24,10 @@ static bool check(struct run_options *o, int argc, char **argv, int first, struc
         return clb_fail(err, CLB_USAGE, "--ids does not go with --jsonl");
     if (o->ids && (o->stop.n || o->parse_special))
         return clb_fail(err, CLB_USAGE, "--ids has no text: no --stop and no --parse-special");
+    if (o->chat && (o->ids || o->parse_special))
+        return clb_fail(err, CLB_USAGE, "--chat goes neither with --ids nor with --parse-special");
+    if (o->system && (!o->chat || o->jsonl))
+        return clb_fail(err, CLB_USAGE, "--system belongs to --chat without --jsonl");
     for (uint32_t i = 0; i < o->stop.n; i++)
         if (!*o->stop.value[i])
             return clb_fail(err, CLB_USAGE, "--stop: the text is empty");
@@ -45,6 +49,8 @@ int run_parse_options(struct run_options *o, int argc, char **argv)
         FLAG("lines", &o->lines, "every line is a prompt; one line out for each"),
         FLAG("null", &o->null, "prompts and answers end in a NUL byte"),
         FLAG("jsonl", &o->jsonl, "JSON lines in and out"),
+        FLAG("chat", &o->chat, "a conversation, in the model's own form"),
+        TEXT(0, "system", "TEXT", &o->system, "what the system says first in it"),
         FLAG("ids", &o->ids, "token ids instead of text, in and out"),
         FLAG("parse-special", &o->parse_special, "read special tokens in prompts as such"),
         GROUP("Answer"),

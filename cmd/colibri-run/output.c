@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "lib/base/mem.h"
 #include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
@@ -16,10 +17,27 @@ static bool add_text(struct run_job *job, struct clb_str text, struct clb_err *e
     return (!job->out.failed && !job->held.failed) || clb_fail_nomem(err, job->out.n + job->held.n);
 }
 
+/* Of a turn: the next one begins with it. */
+static bool keep(struct run_job *job, int32_t id, struct clb_err *err)
+{
+    if (job->n_new == job->made_room) {
+        size_t room = job->made_room ? job->made_room * 2 : 256;
+        int32_t *more = clb_grow(job->made, room, sizeof *more, err);
+        if (!more)
+            return false;
+        job->made = more;
+        job->made_room = room;
+    }
+    job->made[job->n_new] = id;
+    return true;
+}
+
 bool run_take_token(struct run_job *job, int32_t id, struct clb_err *err)
 {
     struct clb_str text;
 
+    if (job->turn && !keep(job, id, err))
+        return false;
     job->n_new++;
     if (!job->decoder) {
         clb_text_printf(&job->out, "%s%" PRId32, job->n_new > 1 ? " " : "", id);
@@ -56,8 +74,15 @@ static bool put(struct run *r, const void *bytes, size_t n, struct clb_err *err)
     return !r->stdout_failed;
 }
 
+bool run_newline(struct run *r, struct clb_err *err)
+{
+    return put(r, "\n", 1, err);
+}
+
 bool run_stream(struct run_job *job, struct clb_err *err)
 {
+    if (job->turn)
+        clb_text_add(&job->all, job->out.p, job->out.n);
     bool ok = put(job->run, job->out.p, job->out.n, err);
 
     clb_text_clear(&job->out);

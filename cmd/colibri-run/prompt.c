@@ -34,7 +34,8 @@ static bool too_long(const struct run *r, const char *more, size_t n, struct clb
 }
 
 /* A text far too long for the context is not encoded to its end just to say by how much. */
-static bool encode(struct run_job *job, struct clb_str text, struct clb_err *err)
+bool run_job_encode(struct run_job *job, struct clb_str text, bool conversation,
+                    struct clb_err *err)
 {
     const struct run *r = job->run;
     uint32_t flags =
@@ -48,7 +49,8 @@ static bool encode(struct run_job *job, struct clb_str text, struct clb_err *err
         if (!ids)
             return false;
         job->ids = ids;
-        int64_t n = colibri_encode(r->model, text.p, text.n, flags, ids, room);
+        int64_t n = conversation ? colibri_chat_encode(r->model, text.p, text.n, ids, room)
+                                 : colibri_encode(r->model, text.p, text.n, flags, ids, room);
         if (n < 0)
             return clb_engine_fail(err);
         job->n_ids = (size_t)n;
@@ -73,13 +75,31 @@ static bool parse_ids(struct run_job *job, struct clb_str text, struct clb_err *
     return job->n_ids > 0 || clb_fail(err, CLB_BAD_INPUT, "no token ids");
 }
 
+/* The text, which with --chat is what the user says. */
+static bool encode(struct run_job *job, struct clb_str text, struct clb_err *err)
+{
+    const struct run_options *o = &job->run->o;
+    struct clb_text json = { 0 };
+
+    if (!o->chat)
+        return run_job_encode(job, text, false, err);
+    run_chat_begin(o, &json);
+    run_chat_user(&json, text);
+    clb_text_puts(&json, "]}");
+    bool ok = !json.failed || clb_fail_nomem(err, text.n);
+    ok = ok && run_job_encode(job, (struct clb_str){ json.p, json.n }, true, err);
+    clb_text_free(&json);
+    return ok;
+}
+
+static bool fits(const struct run_job *job, struct clb_err *err)
+{
+    return job->n_ids <= job->run->plan.context || too_long(job->run, "", job->n_ids, err);
+}
+
 static bool set_prompt(struct run_job *job, struct clb_str text, struct clb_err *err)
 {
-    const struct run *r = job->run;
-
-    if (!(r->o.ids ? parse_ids(job, text, err) : encode(job, text, err)))
-        return false;
-    return job->n_ids <= r->plan.context || too_long(r, "", job->n_ids, err);
+    return (job->run->o.ids ? parse_ids : encode)(job, text, err) && fits(job, err);
 }
 
 /* -- JSON records ------------------------------------------------------------------------------ */
@@ -115,20 +135,48 @@ static void read_stops(struct clb_json *j, struct run_stops *stops)
         read_stop(j, stops);
 }
 
-static void read_prompt(struct clb_json *j, struct clb_text *prompt)
+/* What a record of JSON asks. */
+struct record {
+    struct clb_text prompt, chat; /* chat: members of a conversation, "{" in front */
+    bool has_prompt, has_messages;
+};
+
+static void read_prompt(struct clb_json *j, struct record *r)
 {
     struct clb_str s = clb_json_string(j);
 
-    clb_text_add(prompt, s.p, s.n);
+    clb_text_add(&r->prompt, s.p, s.n);
+    r->has_prompt = true;
+}
+
+/* Members of a conversation go to the library as they are. */
+static bool read_chat_member(struct clb_json *j, struct clb_str key, struct record *r)
+{
+    static const char *const name[] = { "messages", "tools", "documents", "add_generation_prompt",
+                                        "chat_template_kwargs" };
+    struct clb_str raw;
+
+    for (int i = 0; i < 5; i++)
+        if (clb_str_is(key, name[i])) {
+            r->has_messages |= i == 0;
+            clb_text_printf(&r->chat, "%s\"%s\":", r->chat.n ? "," : "{", name[i]);
+            if (clb_json_skip(j, &raw))
+                clb_text_add(&r->chat, raw.p, raw.n);
+            return true;
+        }
+    return false;
 }
 
 static void read_member(struct clb_json *j, struct clb_str key, struct run_job *job,
-                        struct clb_text *prompt)
+                        struct record *r)
 {
     struct colibri_sampling *s = &job->sampling;
+    bool chat = job->run->o.chat;
 
+    if (chat && read_chat_member(j, key, r))
+        return;
     if (clb_str_is(key, "prompt"))
-        read_prompt(j, prompt);
+        read_prompt(j, r);
     else if (clb_str_is(key, "max_new_tokens"))
         job->max_new = (uint32_t)clb_json_u64(j, INT32_MAX);
     else if (clb_str_is(key, "seed"))
@@ -146,34 +194,54 @@ static void read_member(struct clb_json *j, struct clb_str key, struct run_job *
     else if (clb_str_is(key, "stop"))
         read_stops(j, &job->stops);
     else
-        clb_json_fail(j, "is not known; known are prompt, max_new_tokens, seed, temperature, "
-                         "top_k, top_p, min_p, repetition_penalty and stop");
+        clb_json_fail(j,
+                      "is not known%s; known are %sprompt, max_new_tokens, seed, temperature, "
+                      "top_k, top_p, min_p, repetition_penalty and stop",
+                      chat || !clb_str_is(key, "messages") ? "" : " without --chat",
+                      chat ? "messages, tools, documents, chat_template_kwargs, " : "");
 }
 
-/* {"prompt": "...", ...} or "...". */
-static bool parse_json(struct run_job *job, struct clb_str record, struct clb_text *prompt,
+/* {"prompt": "...", ...} or "..."; with --chat also {"messages": [...], ...}. */
+static bool parse_json(struct run_job *job, struct clb_str text, struct record *r,
                        struct clb_err *err)
 {
     struct clb_json j;
     struct clb_str key;
-    bool has_prompt = true;
 
-    clb_json_open(&j, record.p, record.n, "json");
+    clb_json_open(&j, text.p, text.n, "json");
     if (clb_json_peek(&j) == CLB_JSON_STRING) {
-        read_prompt(&j, prompt);
+        read_prompt(&j, r);
     } else {
-        has_prompt = false;
         clb_json_object(&j);
-        while (clb_json_key(&j, &key)) {
-            has_prompt |= clb_str_is(key, "prompt");
-            read_member(&j, key, job, prompt);
-        }
+        while (clb_json_key(&j, &key))
+            read_member(&j, key, job, r);
     }
     if (!clb_json_close(&j, err))
         return false;
-    if (!has_prompt)
-        return clb_fail(err, CLB_BAD_INPUT, "'prompt' is missing");
-    return !prompt->failed || clb_fail_nomem(err, record.n);
+    if (r->has_prompt == r->has_messages)
+        return clb_fail(err, CLB_BAD_INPUT,
+                        r->has_prompt      ? "'prompt' and 'messages' exclude each other"
+                        : job->run->o.chat ? "'messages' is missing"
+                                           : "'prompt' is missing");
+    if (r->chat.n && r->has_prompt)
+        return clb_fail(err, CLB_BAD_INPUT, "a 'prompt' has no tools, documents and the like");
+    clb_text_puts(&r->chat, "}");
+    return (!r->prompt.failed && !r->chat.failed) || clb_fail_nomem(err, text.n);
+}
+
+static bool read_json(struct run_job *job, struct clb_str text, struct clb_err *err)
+{
+    struct record r = { .has_prompt = false };
+    bool ok = parse_json(job, text, &r, err);
+
+    if (ok && r.has_messages)
+        ok = run_job_encode(job, (struct clb_str){ r.chat.p, r.chat.n }, true, err) &&
+             fits(job, err);
+    else if (ok)
+        ok = set_prompt(job, (struct clb_str){ r.prompt.n ? r.prompt.p : "", r.prompt.n }, err);
+    clb_text_free(&r.prompt);
+    clb_text_free(&r.chat);
+    return ok;
 }
 
 /* -- jobs -------------------------------------------------------------------------------------- */
@@ -181,24 +249,15 @@ static bool parse_json(struct run_job *job, struct clb_str record, struct clb_te
 static bool read_record(struct run_job *job, struct clb_str record, struct clb_err *err)
 {
     const struct run_options *o = &job->run->o;
-    struct clb_text prompt = { 0 };
-    bool ok;
 
-    if (!set_defaults(job, o, err))
-        return false;
-    if (o->mode == RUN_JSONL) {
-        ok = parse_json(job, record, &prompt, err) &&
-             set_prompt(job, (struct clb_str){ prompt.n ? prompt.p : "", prompt.n }, err);
-    } else {
-        if (o->mode == RUN_ONE && !o->prompt && record.n && record.p[record.n - 1] == '\n')
-            record.n--;
-        ok = set_prompt(job, record, err);
-    }
-    clb_text_free(&prompt);
-    return ok;
+    if (o->mode == RUN_JSONL)
+        return read_json(job, record, err);
+    if (o->mode == RUN_ONE && !o->prompt && record.n && record.p[record.n - 1] == '\n')
+        record.n--;
+    return set_prompt(job, record, err);
 }
 
-struct run_job *run_job_new(struct run *r, struct clb_str record, struct clb_err *err)
+struct run_job *run_job_blank(struct run *r, struct clb_err *err)
 {
     struct run_job *job = clb_new(1, sizeof *job, err);
 
@@ -207,6 +266,18 @@ struct run_job *run_job_new(struct run *r, struct clb_str record, struct clb_err
     job->run = r;
     job->number = ++r->n_record;
     job->spill = -1;
+    if (set_defaults(job, &r->o, err))
+        return job;
+    run_job_free(job);
+    return NULL;
+}
+
+struct run_job *run_job_new(struct run *r, struct clb_str record, struct clb_err *err)
+{
+    struct run_job *job = run_job_blank(r, err);
+
+    if (!job)
+        return NULL;
     if (!read_record(job, record, &job->err))
         job->finish = RUN_FAILED;
     else
@@ -225,6 +296,8 @@ void run_job_free(struct run_job *job)
     clb_text_free(&job->stops.bytes);
     clb_text_free(&job->held);
     clb_text_free(&job->out);
+    clb_text_free(&job->all);
+    clb_free(job->made);
     clb_free(job->ids);
     clb_free(job);
 }

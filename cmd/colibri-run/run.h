@@ -23,12 +23,13 @@
 enum run_mode { RUN_ONE, RUN_LINES, RUN_NULL, RUN_JSONL };
 
 struct run_options {
-    const char *model, *prompt, *logits, *kv_dtype, *cpu, *backend, *numa;
+    const char *model, *prompt, *system, *logits, *kv_dtype, *cpu, *backend, *numa;
     float temperature, top_p, min_p, repeat_penalty;
     uint32_t max_new, top_k, context, experts_per_token, threads, batch, prefill_chunk;
     uint64_t memory, seed;
     struct clb_opt_list stop;
-    bool lines, null, jsonl, ids, parse_special, profile, stats, json, verify, no_routing_cache;
+    bool chat, lines, null, jsonl, ids, parse_special, profile, stats, json, verify;
+    bool no_routing_cache;
     bool mlock;
     struct clb_common common;
     enum run_mode mode;
@@ -92,10 +93,19 @@ struct run_job {
     uint32_t n_new;
     enum run_finish finish;
     bool cut;           /* a stop text was found: nothing more is written */
+    bool turn;          /* of a conversation: its session goes on, and these are kept */
+    int32_t *made;      /* owned: new ids */
+    size_t made_room;
+    struct clb_text all; /* the answer */
     struct clb_err err; /* of RUN_FAILED */
     int spill;          /* logits of a job whose turn has not come; -1: none */
 };
 
+/* With what the options say, but no prompt. */
+struct run_job *run_job_blank(struct run *r, struct clb_err *err);
+/* Its prompt: a text, or a conversation as JSON. */
+bool run_job_encode(struct run_job *job, struct clb_str text, bool conversation,
+                    struct clb_err *err);
 /* NULL only without memory (err is filled). A bad record is a finished job with its err. */
 struct run_job *run_job_new(struct run *r, struct clb_str record, struct clb_err *err);
 void run_job_free(struct run_job *job);
@@ -139,6 +149,8 @@ struct run {
     struct colibri_profile profile; /* at the last step */
 };
 
+/* Until this job, whose session is fed, has its answer, or Ctrl-C. */
+bool run_one(struct run *r, struct run_job *job, struct clb_err *err);
 /* Until all records are answered, a failure that is not one record's, or Ctrl-C. */
 bool run_schedule(struct run *r, struct clb_err *err);
 
@@ -149,6 +161,17 @@ bool run_take_token(struct run_job *job, int32_t id, struct clb_err *err);
 bool run_finish_text(struct run_job *job, struct clb_err *err); /* what was held back */
 bool run_stream(struct run_job *job, struct clb_err *err);      /* writes job->out now */
 bool run_write_job(struct run_job *job, struct clb_err *err);   /* a finished one, or its failure */
+
+bool run_newline(struct run *r, struct clb_err *err);
+
+/* -- chat.c ------------------------------------------------------------------------------------ */
+
+/* A conversation as JSON in the making; "]}" ends it. */
+void run_chat_begin(const struct run_options *o, struct clb_text *t); /* --system */
+void run_chat_user(struct clb_text *t, struct clb_str text);
+bool run_chat_check(const struct run *r, struct clb_err *err); /* the model has a template */
+bool run_chat_from_terminal(const struct run *r);
+bool run_talk(struct run *r, struct clb_err *err); /* turns from a terminal, until Ctrl-D */
 
 /* -- stats.c ----------------------------------------------------------------------------------- */
 

@@ -12,14 +12,15 @@ enum { MOST_WAITING = 1024, MOST_FILES = 256 };
 /* -- start ------------------------------------------------------------------------------------- */
 
 /* The answer continues the prompt, so its first token is not the start of a text (decoders drop a
- * space there): the decoder sees the prompt too, and what it says about it is dropped. */
+ * space there): the decoder sees the prompt too, and what it says about it is dropped. In a
+ * conversation an answer is a text of its own. */
 static bool open_decoder(struct run_job *job, struct clb_err *err)
 {
     const char *text;
     size_t n;
     bool ok = colibri_decoder_open(&job->decoder, job->run->model, true) == COLIBRI_OK;
 
-    for (size_t i = 0; ok && i < job->n_ids; i++)
+    for (size_t i = 0; ok && !job->run->o.chat && i < job->n_ids; i++)
         ok = colibri_decoder_feed(job->decoder, job->ids[i], &text, &n) == COLIBRI_OK;
     return ok || clb_engine_fail(err);
 }
@@ -177,7 +178,8 @@ static bool advance(struct run *r, struct clb_err *err)
         if (job->finish != RUN_UNFINISHED) {
             if (job->finish != RUN_FAILED && !run_finish_text(job, err))
                 return false;
-            colibri_session_close(job->session);
+            if (!job->turn)
+                colibri_session_close(job->session);
             job->session = NULL;
             r->n_active--;
         }
@@ -208,6 +210,19 @@ static bool write_finished(struct run *r, struct clb_err *err)
             clb_progress_at(++r->n_done);
     }
     return true;
+}
+
+bool run_one(struct run *r, struct run_job *job, struct clb_err *err)
+{
+    bool ok = true;
+
+    append(r, job);
+    r->n_active++;
+    while (ok && job->finish == RUN_UNFINISHED && !run_interrupted())
+        ok = step(r, err) && advance(r, err);
+    r->head = r->tail = NULL;
+    r->n_waiting = 0;
+    return ok;
 }
 
 bool run_schedule(struct run *r, struct clb_err *err)

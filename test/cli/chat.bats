@@ -6,6 +6,19 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
+# The bundled model with a template of this shape; it is no chat model, but reads one.
+template='{{ bos_token }}{% for m in messages %}{% if m.role == "bad" %}{{ raise_exception("no bad role") }}{% endif %}'
+template+=$'{{ m.role }}: {{ m.content }}\n{% if m.role == "assistant" %}{{ eos_token }}{% endif %}{% endfor %}'
+template+='{% if add_generation_prompt %}assistant:{% endif %}'
+
+chat_model() { # TEMPLATE OUT
+    local src=$BATS_TEST_TMPDIR/src-$2
+    cp -r "$DEMO_SRC" "$src"
+    jq --arg t "$1" '.chat_template = $t' "$DEMO_SRC/tokenizer_config.json" >"$src/tokenizer_config.json"
+    colibri-convert -q "$src" -o "$2"
+}
+talk() { colibri-run --cpu scalar -t 1 -n 8 --chat "$@"; }
+
 render() { # TEMPLATE TEXT, then lines on stdin
     printf %s "$1" >t.jinja
     colibri-inspect --render-chat t.jinja
@@ -81,4 +94,76 @@ EOF2
     printf %s '{% set ns = namespace(x="ab") %}{% for a in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}' >t.jinja
     run -0 timeout 60 colibri-inspect --render-chat t.jinja <<<"$hello"
     has "$output" "MB of memory"
+}
+
+# bats test_tags=san
+@test "run: --chat is the same as a prompt in the form of the template" {
+    chat_model "$template" chat.bin
+    run -0 --separate-stderr talk -p "Where is Rome?" chat.bin
+    want=$output
+    [[ -n $want && $want != " "* ]]
+    # BOS once: the ids of a prompt in this form, and no more.
+    jq -nc '{text: "<s>user: Where is Rome?\nassistant:", add_special: false}' |
+        colibri-inspect --encode --parse-special chat.bin >ids
+    [[ $(jq -c '.ids | map(select(. == 1))' ids) == "[1]" ]]
+    jq -r '.ids | join(" ")' ids | colibri-run --cpu scalar -t 1 -n 8 --ids chat.bin >new
+    [[ $(jq -Rc '{ids: split(" ") | map(tonumber)}' new | colibri-inspect --decode --skip-special chat.bin | jq -r .text) == "$want" ]]
+    [[ $(echo "Where is Rome?" | talk chat.bin) == "$want" ]]
+    [[ $(echo "Where is Rome?" | talk --lines chat.bin) == "$want" ]]
+    echo '{"prompt":"Where is Rome?"}' >in
+    echo '{"messages":[{"role":"user","content":"Where is Rome?"}],"tools":null}' >>in
+    talk --jsonl chat.bin <in >out
+    [[ $(jq -r .text out | sort -u) == "$want" ]]
+    [[ $(jq -c .prompt_tokens out | sort -u) == $(jq '.ids | length' ids) ]]
+    # What a user writes is text: two special tokens less than it spells.
+    echo '{"messages":[{"role":"user","content":"</s><s>"}]}' | talk --jsonl chat.bin | jq .prompt_tokens >n
+    (($(cat n) > 12))
+    [[ $(talk --system "Be brief." -p "Where is Rome?" chat.bin) != "$want" ]]
+}
+
+@test "run: --chat says what is wrong with a conversation, a template or the options" {
+    chat_model "$template" chat.bin
+    printf '%s\n' '{"messages":[{"role":"bad","content":"x"}]}' '{"messages":[]}' '{"messages":"x"}' '{"messages":[{"content":"x"}]}' \
+        '{"prompt":"x","messages":[]}' '{"max_new_tokens":2}' '{"prompt":"x","tools":[]}' '{"vars":{}}' '{"messages":[{"role":"user","content":"x"}]}' >in
+    run -1 --separate-stderr talk --jsonl chat.bin <in
+    ((${#lines[@]} == 9))
+    has "${lines[0]}" '"error"' "no bad role"
+    has "${lines[1]}" "at least one message"
+    has "${lines[2]}" "at least one message"
+    has "${lines[3]}" "message 1 has no 'role'"
+    has "${lines[4]}" "exclude each other"
+    has "${lines[5]}" "'messages' is missing"
+    has "${lines[6]}" "'prompt' has no tools"
+    has "${lines[7]}" "'vars'" "not known"
+    has "${lines[8]}" '"text"'
+    run -1 --separate-stderr colibri-run --jsonl chat.bin <<<'{"messages":[]}'
+    has "$output" "without --chat"
+    run_err 3 talk -p x "$(demo int8)"
+    has "$message" "has no chat template"
+    chat_model '{{ messages | groupby("role") }}' odd.bin
+    run_err 3 talk -p x odd.bin
+    has "$message" "odd.bin: chat_template: line 1, column 15: the filter 'groupby' is not supported"
+    run_err 2 talk --ids chat.bin
+    run_err 2 talk --parse-special chat.bin
+    run_err 2 talk --jsonl --system x chat.bin
+    run_err 2 colibri-run --system x chat.bin
+    run_err 3 talk --ctx 8 -p "a prompt that is longer than that" chat.bin
+    has "$message" "context holds 8"
+}
+
+@test "run: --chat from a terminal goes on turn by turn, and reads nothing twice" {
+    script -qec true seen >/dev/null 2>&1 || skip "no script(1), or no pseudo-terminals"
+    chat_model "$template" chat.bin
+    printf 'Where is Rome?\n\nAnd Paris?\n' >turns
+    script -qec "colibri-run --cpu scalar -t 1 -n 8 --chat --stats --json chat.bin >out 2>err" seen <turns >/dev/null
+    [[ $(wc -l <out) == 2 ]]
+    first=$(talk -p "Where is Rome?" chat.bin)
+    [[ $(sed -n 1p out) == "$first" ]]
+    jq -nc --arg a "$first" '{messages: [{role: "user", content: "Where is Rome?"}, {role: "assistant", content: $a},
+        {role: "user", content: "And Paris?"}]}' | talk --jsonl chat.bin >second
+    [[ $(sed -n 2p out) == "$(jq -r .text second)" ]]
+    [[ $(grep -o '> ' err | wc -l) == 4 ]] # one before each line, and one for the end
+    grep '^{\|^> *{' err | sed 's/^[^{]*//' | jq -e '.prefill.tokens < .prompt_tokens and .prompts == 2'
+    run -1 script -qec "colibri-run --cpu scalar -t 1 -q --chat --ctx 30 -n 4 chat.bin >out 2>err" seen <turns
+    grep -q "taken back" err
 }
