@@ -27,24 +27,23 @@ struct clb_loss {
 };
 
 /* A book of 16 values, ascending, and how the nearest of them is found. A number on the scale of
- * the book is cut to 1/32 and to the range -128 ... 128; the upper bits of that choose one of 32
- * bins, each 8 wide, and inside a bin there is at most one midpoint of two values: code =
- * base[bin & 31] + (place within the bin >= edge[bin & 31]). */
+ * the book is rounded down to 1/32; floor(number / 8), cut to -16 ... 15, is its bin, and inside a
+ * bin there is at most one midpoint of two values: code = base[bin & 31] + (place within the bin >=
+ * edge[bin & 31]). */
 enum { CLB_INT4_STARTS = 26 };
 struct clb_int4_book {
     int8_t value[16];
     int8_t base[32];
     uint8_t edge[32];
     uint8_t zero; /* the code of the smallest magnitude */
-    /* Where the search begins: 128 times what the largest weight becomes on the scale of the
-     * book. */
+    /* Where the search begins: 64 times what the largest weight becomes on the scale of the book. */
     int16_t start[CLB_INT4_STARTS];
 };
 /* value: ascending, with 0 among them; values two places apart differ by 16 or more. */
 void clb_int4_book_init(struct clb_int4_book *b, const int8_t value[16]);
 
-/* Magnitudes up to this have a finite f16 scale. */
-#define CLB_INT4_LIMIT (65504.0f * 100)
+/* Magnitudes up to this have a finite f16 scale wherever the search may put them (81 and more). */
+#define CLB_INT4_LIMIT (65504.0f * 80)
 
 enum { CLB_INT8_TRIES = 4 };
 

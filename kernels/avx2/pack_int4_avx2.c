@@ -36,25 +36,23 @@ VEC_FN __m256i nearest(const struct book *b, __m256i bin, __m256i place)
 }
 
 /* Codes of two vectors of places in 1/32, 16 bits each; within each half the lower eight bytes are
- * those of a. */
+ * those of a. Bins at the ends have no edge, so that places beyond need no cutting. */
 VEC_FN __m256i nearest_pair(const struct book *b, __m256i a, __m256i c)
 {
-    const __m256i low = _mm256_set1_epi16(0xff);
-    __m256i bin = _mm256_packs_epi16(_mm256_srai_epi16(a, 8), _mm256_srai_epi16(c, 8));
-    __m256i place = _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(c, low));
+    const __m256i split = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+    __m256i bin, place;
 
+    a = _mm256_shuffle_epi8(a, split);
+    c = _mm256_shuffle_epi8(c, split);
+    place = _mm256_unpacklo_epi64(a, c);
+    bin = _mm256_unpackhi_epi64(a, c);
+    bin = _mm256_max_epi8(bin, _mm256_set1_epi8(-16));
+    bin = _mm256_min_epi8(bin, _mm256_set1_epi8(15));
     return nearest(b, bin, place);
 }
 
 /* -- the search ------------------------------------------------------------------------------ */
-
-/* Where weights are in the book, in 1/32. */
-VEC_FN __m256i book_place(__m256i w, __m256i factor)
-{
-    __m256i y = _mm256_mulhrs_epi16(w, factor);
-
-    return _mm256_srai_epi16(_mm256_adds_epi16(y, y), 3);
-}
 
 /* Both halves of each lane of factor hold the factor of its row. */
 VEC_FN vf fit(const struct book *b, const __m256i w[PAIRS], __m256i factor, vf *explained)
@@ -63,7 +61,7 @@ VEC_FN vf fit(const struct book *b, const __m256i w[PAIRS], __m256i factor, vf *
     vf sum, scale;
 
     for (int i = 0; i < PAIRS; i += 2) {
-        __m256i a = book_place(w[i], factor), c = book_place(w[i + 1], factor);
+        __m256i a = _mm256_mulhrs_epi16(w[i], factor), c = _mm256_mulhrs_epi16(w[i + 1], factor);
         __m256i v = _mm256_shuffle_epi8(b->value, nearest_pair(b, a, c));
 
         a = _mm256_srai_epi16(_mm256_unpacklo_epi8(v, v), 8);
@@ -98,7 +96,7 @@ VEC_FN vf search(const struct clb_int4_book *book, const struct book *b, const _
         keep_better(&best, &most, scale, explained);
     }
     for (int k = 0; k < REFITS; k++) {
-        vf factor = vf_rint(vf_div(vf_set1(0x1p22f), best)), scale;
+        vf factor = vf_rint(vf_div(vf_set1(0x1p20f), best)), scale;
         __m256i f = _mm256_cvtps_epi32(vf_max(vf_min(factor, end), vf_neg(end)));
 
         f = _mm256_or_si256(_mm256_and_si256(f, _mm256_set1_epi32(0xffff)),
@@ -166,9 +164,9 @@ VEC_FN __m128i find_scales(const struct clb_int4_book *book, const struct book *
     float factor[8];
 
     /* A factor of 0 gives no weights and a scale that is no number, which is not used. */
-    vf_store(factor, vf_select(small, vf_zero(), vf_div(vf_set1(32767.0f), extreme)));
+    vf_store(factor, vf_select(small, vf_zero(), vf_div(vf_set1(16383.0f), extreme)));
     to_whole(whole, w, factor);
-    scale = vf_mul(search(book, b, whole), vf_mul(extreme, vf_set1(1 / 32767.0f)));
+    scale = vf_mul(search(book, b, whole), vf_mul(extreme, vf_set1(1 / 16383.0f)));
     scale = vf_max(vf_min(scale, end), vf_neg(end));
     return _mm256_cvtps_ph(vf_select(small, vf_zero(), scale), _MM_FROUND_TO_NEAREST_INT);
 }

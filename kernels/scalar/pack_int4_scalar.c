@@ -1,15 +1,15 @@
 /* pack_int4_scalar.c - groups of 32 weights to codes of a book and one f16 scale: the definition.
  *
- * The search works on whole numbers, exact in any order: w' = rint(w * (32767 / e)), where e is the
- * weight of the largest magnitude (the positive one of two), so that e itself becomes 32767. A
- * factor f puts the weights on the scale of the book: y = (w' f + 2^14) >> 15 is 128 times the
- * place in the book, and doubling it with saturation cuts at its ends. With the nearest codes
+ * The search works on whole numbers, exact in any order: w' = rint(w * (16383 / e)), where e is the
+ * weight of the largest magnitude (the positive one of two), so that e itself becomes 16383. A
+ * factor f puts the weights on the scale of the book: (w' f + 2^14) >> 15 is 32 times the place in
+ * the book. With the nearest codes
  *     scale = sum w'v / sum v^2, explained = sum w'v * scale
  * is the scale that fits these codes best, and how much of the squares it explains. Of all starts
- * of the book the first that explains most wins; then, twice, its scale becomes a factor, rint(2^22
+ * of the book the first that explains most wins; then, twice, its scale becomes a factor, rint(2^20
  * / scale) within +-32767, and the scale of that wins if it explains more.
  *
- * The result, times e / 32767, is rounded to f16; the codes are then the nearest for the scale as
+ * The result, times e / 16383, is rounded to f16; the codes are then the nearest for the scale as
  * stored: x = w / scale, its place rounded down to 1/32. Loss of a group: lanes of x^2 and (x -
  * value)^2, each tree times scale^2. */
 #include <assert.h>
@@ -54,35 +54,32 @@ void clb_int4_book_init(struct clb_int4_book *b, const int8_t value[16])
     for (int i = 0; i < CLB_INT4_STARTS; i++) {
         float end = (float)value[i % 2 ? 15 : 0];
 
-        b->start[i] = (int16_t)rintf(128 * end * ratio[i / 2]);
+        b->start[i] = (int16_t)rintf(64 * end * ratio[i / 2]);
     }
 }
 
-/* place: in 1/32, cut to the range of the bins */
+/* place: in 1/32. Bins at the ends have no edge. */
 static uint8_t nearest(const struct clb_int4_book *b, int32_t place)
 {
-    uint32_t bin = (uint32_t)(place >> 8) & 31;
+    int32_t bin = place >> 8;
 
+    bin = (bin > 15 ? 15 : bin < -16 ? -16 : bin) & 31;
     return (uint8_t)(b->base[bin] + ((place & 255) >= b->edge[bin]));
 }
 
 /* -- the search ------------------------------------------------------------------------------ */
 
-/* Three loops, so that compilers use vectors where they can. */
 static float fit(const struct clb_int4_book *b, const int16_t *w, int32_t factor, float *explained)
 {
-    int32_t place[CLB_GROUP], dot = 0, square = 0;
+    int32_t dot = 0, square = 0;
     int16_t v[CLB_GROUP];
     float scale;
 
     for (int i = 0; i < CLB_GROUP; i++) {
-        int32_t y = 2 * ((w[i] * factor + (1 << 14)) >> 15);
+        int32_t place = (w[i] * factor + (1 << 14)) >> 15;
 
-        y = y > INT16_MAX ? INT16_MAX : y;
-        place[i] = (y < INT16_MIN ? INT16_MIN : y) >> 3;
+        v[i] = b->value[nearest(b, place)];
     }
-    for (int i = 0; i < CLB_GROUP; i++)
-        v[i] = b->value[nearest(b, place[i])];
     for (int i = 0; i < CLB_GROUP; i++) {
         dot += w[i] * v[i];
         square += v[i] * v[i];
@@ -97,7 +94,7 @@ static float search(const struct clb_int4_book *b, const int16_t *w)
     float best = 0, most = -1;
 
     for (int k = 0; k < CLB_INT4_STARTS + REFITS; k++) {
-        float factor = k < CLB_INT4_STARTS ? (float)b->start[k] : rintf(0x1p22f / best);
+        float factor = k < CLB_INT4_STARTS ? (float)b->start[k] : rintf(0x1p20f / best);
         float explained, scale;
 
         factor = factor > 32767.0f ? 32767.0f : factor < -32767.0f ? -32767.0f : factor;
@@ -129,10 +126,10 @@ static uint16_t find_scale(const struct clb_int4_book *b, const float *w)
 
     if (fabsf(extreme) < 0x1p-30f) /* far below what an f16 can scale */
         return 0;
-    factor = 32767.0f / extreme;
+    factor = 16383.0f / extreme;
     for (int i = 0; i < CLB_GROUP; i++)
         whole[i] = (int16_t)rintf(w[i] * factor);
-    scale = search(b, whole) * (extreme * (1 / 32767.0f));
+    scale = search(b, whole) * (extreme * (1 / 16383.0f));
     scale = scale > 65504.0f ? 65504.0f : scale < -65504.0f ? -65504.0f : scale;
     return clb_f32_to_f16(scale);
 }

@@ -142,7 +142,7 @@ static void definition_keeps_its_bytes(void)
             hash[2] = (hash[2] ^ a[k]) * 1099511628211u;
     }
     CHECK_EQ(hash[0], 0x8d16c3cc68f400e8u);
-    CHECK_EQ(hash[1], 0x2940b99c42f8f205u);
+    CHECK_EQ(hash[1], 0xfbf27787f29ca951u);
     CHECK_EQ(hash[2], 0xdcc04e6cabfda4d3u);
 }
 
