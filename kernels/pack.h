@@ -36,7 +36,7 @@ struct clb_int4_book {
     int8_t base[32];
     uint8_t edge[32];
     uint8_t zero; /* the code of the smallest magnitude */
-    /* Where the search begins: 64 times what the largest weight becomes on the scale of the book. */
+    /* Where the search begins: 64 times what the largest weight becomes in the book. */
     int16_t start[CLB_INT4_STARTS];
 };
 /* value: ascending, with 0 among them; values two places apart differ by 16 or more. */
