@@ -184,7 +184,7 @@ EOF
     jq -e '.runs[0] | .prefill.from == 0 and .decode.from == 5' out.json
     attention='.runs[0].decode.stages | map(select(.name == "Attention"))[0].bytes'
     # two steps over 306 and 307 keys instead of 6 and 7
-    [[ $(jq "$attention" deep.json) == $(($(jq "$attention" out.json) / 13 * 613)) ]]
+    [[ $(jq "$attention" deep.json) == $(($(jq "$attention" out.json) * 613 / 13)) ]]
     # decode alone, at a depth that is no multiple of a block
     colibri-bench --depth 70 --prefill 0 --decode 2 -r 3 --batch 2 "$demo" >text.out
     has "$(cat text.out)" "Decode: 2 tokens x 2 sequences behind 70"
