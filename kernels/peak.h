@@ -9,7 +9,7 @@
 
 #include "kernels/kernels.h"
 
-enum { CLB_PEAK_VALUES = 32, CLB_PEAK_DOTS = 2 };
+enum { CLB_PEAK_VALUES = 32, CLB_PEAK_DOTS = 3 };
 
 /* Exact products of int8 as in a quantised matrix: independent chains that never leave their
  * registers. */
