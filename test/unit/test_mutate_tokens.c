@@ -75,15 +75,17 @@ static void changed_tables(void)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
     opened = 0;
-    for (int i = 0; i < N_TOKEN_NAMES; i++) {
+    for (int i = 0; i < N_TOKEN_NAMES + 2; i++) { /* the last two from a tokenizer.model */
         struct token_rig rig;
-        CHECK(token_open(&rig, token_names[i]));
+        CHECK(i < N_TOKEN_NAMES ? token_open(&rig, token_names[i])
+                                : token_open_spm(&rig, i == N_TOKEN_NAMES ? "syn_spm_bpe"
+                                                                          : "syn_unigram_bytefb"));
         size_t n = rig.tables.n & ~(size_t)7, room = (n + page - 1) / page * page;
         uint8_t *map =
             mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(map != MAP_FAILED && !mprotect(map + room, page, PROT_NONE));
         memcpy(map + room - n, rig.tables.p, n);
-        for (unsigned long k = 0; k < count / N_TOKEN_NAMES; k++)
+        for (unsigned long k = 0; k < count / (N_TOKEN_NAMES + 2); k++)
             mutate(&rig, map + room - n, n);
         munmap(map, room + page);
         token_close(&rig);
