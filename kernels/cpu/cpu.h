@@ -223,7 +223,7 @@ void clb_cpu_mlp_set(const struct clb_acts *x, struct clb_cpu_mlp *m, uint32_t i
                      const struct clb_matrix part[CLB_PARTS], const struct clb_cpu_rows *from,
                      uint32_t n_row, size_t at, float *y);
 void clb_cpu_mlp_plan(const struct clb_backend *be, struct clb_cpu_mlp *m);
-/* Called by every thread; ends with a barrier. */
+/* Called by every thread; returns when no piece is left to take (others may still compute). */
 void clb_cpu_mlp_run(const struct clb_backend *be, const struct clb_acts *x, struct clb_cpu_mlp *m,
                      unsigned thread, unsigned n_thread);
 

@@ -67,6 +67,8 @@ void clb_cpu_list_plan(const struct clb_backend *be, struct clb_cpu_list *list)
 struct piece {
     uint32_t tile, n_tile, row, n_row;
     const void *x[CLB_CPU_ROWS]; /* what those rows are for the matrix at hand */
+    const uint8_t *next;         /* the tile that this thread reads after them; NULL: not known,
+                                    since another thread may take the next piece */
 };
 
 static void point_at_rows(struct piece *p, const struct clb_cpu_rows *r, bool quantised)
@@ -83,7 +85,6 @@ static void product(const struct clb_backend *be, const struct clb_matrix *w, co
                     uint32_t tile, uint32_t n_tile, float *y, size_t ldy)
 {
     size_t tile_bytes = clb_tile_bytes(w->dtype, w->cols), at = p->tile + tile;
-    size_t left = tiles_of(w) - at - n_tile;
     struct clb_matmul m = {
         .tiles = w->tiles + at * tile_bytes,
         .tile_bytes = tile_bytes,
@@ -95,8 +96,8 @@ static void product(const struct clb_backend *be, const struct clb_matrix *w, co
         .n_row = p->n_row,
         .y = y,
         .ldy = ldy,
-        .next = left ? w->tiles + (at + n_tile) * tile_bytes : NULL,
-        .next_bytes = left ? tile_bytes : 0,
+        .next = p->next,
+        .next_bytes = p->next ? tile_bytes : 0,
     };
     be->k.matmul[w->dtype](&m);
 }
@@ -147,7 +148,9 @@ static void gated(const struct clb_backend *be, const struct clb_acts *x,
     float *y = l->y + p->row * l->ldy + p->tile * CLB_TILE;
 
     point_at_rows(p, &l->x, clb_cpu_quantised(&l->w));
+    p->next = l->up.tiles + p->tile * clb_tile_bytes(l->up.dtype, l->up.cols);
     product(be, &l->w, p, 0, p->n_tile, gate, GATED_FLOATS);
+    p->next = NULL;
     add_bias(be, &l->w, p, gate, GATED_FLOATS);
     point_at_rows(p, &l->x, clb_cpu_quantised(&l->up));
     product(be, &l->up, p, 0, p->n_tile, up, GATED_FLOATS);
@@ -162,7 +165,7 @@ void clb_cpu_list_run(const struct clb_backend *be, const struct clb_acts *x,
 {
     float *scratch = x->gated + (size_t)thread * 2 * CLB_CPU_ROWS * GATED_FLOATS;
     const struct clb_cpu_linear *l = list->l;
-    struct piece p;
+    struct piece p = { .next = NULL };
     uint32_t i;
 
     while (clb_take(&list->next, list->n_piece, &i)) {

@@ -67,7 +67,6 @@ void clb_cpu_mlp_run(const struct clb_backend *be, const struct clb_acts *x, str
     quantise_inner(be, &m->out, thread, n_thread);
     clb_pool_barrier(be->pool);
     clb_cpu_list_run(be, x, &m->out, thread);
-    clb_pool_barrier(be->pool);
 }
 
 struct job {
@@ -90,6 +89,7 @@ static void run(void *arg, unsigned thread, unsigned n_thread)
                                clb_cpu_quantised(&j->l->dense[CLB_UP]));
     clb_pool_barrier(j->be->pool);
     clb_cpu_mlp_run(j->be, x, &j->mlp, thread, n_thread);
+    clb_pool_barrier(j->be->pool);
     for (uint32_t r = first; r < last; r++)
         clb_cpu_residual_row(j->be, x, r, x->branch + r * x->ld_hidden, clb_cpu_mlp_norm(j->l));
 }

@@ -48,6 +48,7 @@ static void gather(void *arg, unsigned thread, unsigned n_thread)
     if (j->shared) {
         clb_cpu_list_run(j->be, j->x, &j->gate, thread);
         clb_cpu_mlp_run(j->be, j->x, &j->mlp, thread, n_thread);
+        clb_pool_barrier(j->be->pool);
     }
     clb_share(j->x->p->n_row, thread, n_thread, &first, &last);
     for (uint32_t r = first; r < last; r++)
