@@ -357,11 +357,22 @@ static bool shape_of(const uint32_t *program, struct shape *s)
     return true;
 }
 
+/* Whether the set has the character at p < end, of n bytes. */
+static inline bool has_at(const uint32_t *set, const char *p, const char *end, unsigned *n)
+{
+    uint8_t c = (uint8_t)*p;
+
+    if (c >= 0x80)
+        return clb_set_has(set, clb_utf8_get(p, end, n));
+    *n = 1;
+    return set[2 + c / 32] >> c % 32 & 1;
+}
+
 static const char *run_of(const uint32_t *set, const char *p, const char *end, bool once)
 {
     unsigned n;
 
-    while (p < end && clb_set_has(set, clb_utf8_get(p, end, &n))) {
+    while (p < end && has_at(set, p, end, &n)) {
         p += n;
         if (once)
             break;
@@ -398,10 +409,12 @@ static bool find_shape(const struct shape *s, const char *end, const char **from
     unsigned n;
 
     for (const char *p = *from; p < end; p += n) {
-        uint32_t c = clb_utf8_get(p, end, &n);
-        const char *start = s->before && clb_set_has(s->before, c) ? p + n : p;
+        bool starts = has_at(s->set, p, end, &n);
+        if (!starts && !s->before)
+            continue;
+        const char *start = s->before && has_at(s->before, p, end, &n) ? p + n : p;
         const char *stop = run_of(s->set, start, end, s->once);
-        if (stop == start && start > p)
+        if (stop == start && start > p && starts)
             stop = run_of(s->set, start = p, end, s->once);
         if (stop > start) {
             *from = p;
