@@ -11,6 +11,7 @@ and where the system's loader looks. Errors of the library are raised as Colibri
 
 import array
 import ctypes as c
+import json
 import os
 import pathlib
 
@@ -45,7 +46,7 @@ class _ModelInfo(_Sized):
         ("threads", c.c_uint32), ("bos_token", c.c_int32), ("eos_token", c.c_int32 * 16),
         ("n_eos", c.c_uint32), ("has_tokenizer", c.c_bool), ("temperature", c.c_float),
         ("top_p", c.c_float), ("min_p", c.c_float), ("repetition_penalty", c.c_float),
-        ("top_k", c.c_int32), ("n_text_eos", c.c_uint32)]
+        ("top_k", c.c_int32), ("n_text_eos", c.c_uint32), ("has_chat_template", c.c_bool)]
 
 
 class _Config(c.Structure):
@@ -86,6 +87,7 @@ _FUNCTIONS = {
     "colibri_session_length": (c.c_size_t, [_P]),
     "colibri_session_sample": (c.c_int32, [_P]),
     "colibri_encode": (c.c_int64, [_P, c.c_char_p, c.c_size_t, c.c_uint32, _P, c.c_size_t]),
+    "colibri_chat_encode": (c.c_int64, [_P, c.c_char_p, c.c_size_t, _P, c.c_size_t]),
     "colibri_decoder_open": (c.c_int, [c.POINTER(_P), _P, c.c_bool]),
     "colibri_decoder_feed": (c.c_int, [_P, c.c_int32, c.POINTER(_P), c.POINTER(c.c_size_t)]),
     "colibri_decoder_flush": (c.c_int, [_P, c.POINTER(_P), c.POINTER(c.c_size_t)]),
@@ -183,6 +185,17 @@ class Model:
             raise self._error()
         ids = (c.c_int32 * count)()
         self._lib.colibri_encode(self._open(), data, len(data), flags, ids, count)
+        return list(ids)
+
+    def encode_chat(self, messages, **more):
+        """The token ids of a conversation: [{"role": "user", "content": "Hi"}, ...]. more: tools, documents,
+        add_generation_prompt, chat_template_kwargs."""
+        data = json.dumps({"messages": messages, **more}).encode()
+        count = self._lib.colibri_chat_encode(self._open(), data, len(data), None, 0)
+        if count < 0:
+            raise self._error()
+        ids = (c.c_int32 * count)()
+        self._lib.colibri_chat_encode(self._open(), data, len(data), ids, count)
         return list(ids)
 
     def decode(self, ids, skip_special=True):

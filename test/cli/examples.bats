@@ -50,7 +50,11 @@ simple_infer() {
 }
 
 @test "colibri.py: logits, ids, text, errors" {
-    python3 "$REPO/test/cli/python_binding.py" "$COLIBRI_TEST_DEMO"
+    src=$BATS_TEST_TMPDIR/src
+    cp -r "$DEMO_SRC" "$src"
+    jq '.chat_template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"' "$DEMO_SRC/tokenizer_config.json" >"$src/tokenizer_config.json"
+    colibri-convert -q "$src" -o "$BATS_TEST_TMPDIR/chat.bin"
+    python3 "$REPO/test/cli/python_binding.py" "$COLIBRI_TEST_DEMO" "$BATS_TEST_TMPDIR/chat.bin"
 }
 
 @test "the program of libcolibri(3) compiles and runs" {

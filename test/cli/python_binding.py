@@ -23,6 +23,10 @@ with Model(path, threads=1) as model:
     assert model.decode(ids) == text, model.decode(ids)
     assert len(model.encode(text, bos=False)) < len(ids) or ids[0] != model.info.bos_token
 
+    # the bundled model has no template for conversations
+    fails("no chat template", model.encode_chat, [{"role": "user", "content": "Hi"}])
+    assert not model.info.has_chat_template
+
     # greedy generation takes the largest logit of each position
     new = list(model.generate_ids(ids, max_new_tokens=8, ignore_eos=True))
     rows = model.logits(ids + new)
@@ -54,6 +58,12 @@ with Model(path, threads=1) as model:
     fails("no tokens", list, model.generate_ids([], max_new_tokens=2))
     half = model.generate(text, max_new_tokens=30)
     next(half)
+
+with Model(sys.argv[2], threads=1) as model:
+    assert model.info.has_chat_template
+    ids = model.encode_chat([{"role": "user", "content": text}])
+    assert ids[0] == model.info.bos_token and model.decode(ids) == text, ids
+    fails("at least one message", model.encode_chat, [])
 
 fails("closed", next, half)  # the model went first
 fails("closed", model.encode, "x")
