@@ -130,7 +130,9 @@ static void note_size(struct clb_conversion *c, const struct clb_tokenizer *t)
     uint32_t n = clb_tokenizer_size(t);
 
     if (n < c->arch.vocab_size)
-        clb_note(&c->notes, "the tokenizer has %u tokens, the model %u: ids from %u on have no text",
+        clb_note(&c->notes,
+                 "the tokenizer has %u tokens, the model %u: ids from %u on have no "
+                 "text",
                  n, c->arch.vocab_size, n);
 }
 
