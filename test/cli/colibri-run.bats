@@ -206,6 +206,19 @@ END
     done
 }
 
+@test "end tokens: the tokenizer's ends text, not bare ids" {
+    prompt=$(jq -nc --arg t "$ask" '{text: $t}' | colibri-inspect --encode "$M" | jq -r '.ids | join(" ")')
+    read -ra ids < <(colibri-run --ids -p "$prompt" -n 8 "$M")
+    mkdir own && cp "$DEMO_SRC"/* own
+    jq --argjson id "${ids[3]}" '.model.vocab | to_entries[] | select(.value == $id) | .key | {eos_token: .}' \
+        own/tokenizer.json >own/tokenizer_config.json
+    colibri-convert -q own -o own.bin
+    [[ $(colibri-run --ids -p "$prompt" -n 8 own.bin) == "${ids[*]}" ]]
+    short=$(colibri-run -p "$ask" -n 8 own.bin)
+    whole=$(colibri-run -p "$ask" -n 8 "$M")
+    [[ -n $short && $whole == "$short"?* ]]
+}
+
 # bats test_tags=san
 @test "sampling: the seed decides, in any batch" {
     for ((i = 0; i < 6; i++)); do echo "In the beginning"; done >prompts
