@@ -9,7 +9,7 @@
 static const char str_others[] = " casefold encode expandtabs format_map isidentifier isprintable "
                                  "maketrans translate isdecimal isnumeric ";
 static const char list_others[] = " clear remove sort ";
-static const char dict_others[] = " clear fromkeys pop popitem setdefault update ";
+static const char dict_others[] = " clear fromkeys pop popitem setdefault ";
 static const char number_others[] =
     " real imag numerator denominator bit_length bit_count conjugate "
     "to_bytes from_bytes as_integer_ratio is_integer hex fromhex ";

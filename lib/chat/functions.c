@@ -360,11 +360,26 @@ FUNCTION(dict_copy)
            add_pairs(vm, out->u.dict, v);
 }
 
+/* Forbidden by the sandbox as append is, and used. */
+FUNCTION(dict_update)
+{
+    struct clb_dict named = *c->named;
+    const struct clb_value more = { .kind = CLB_V_DICT, .u.dict = &named };
+
+    *out = clb_v_none();
+    if (c->n > 1)
+        return clb_vm_fail(vm, CLB_BAD_INPUT, "'update' takes one value, not %zu", c->n);
+    if (c->n && c->arg[0].kind == CLB_V_UNDEFINED)
+        return clb_vm_undefined(vm, &c->arg[0]);
+    return (c->n == 0 || add_pairs(vm, v->u.dict, &c->arg[0])) && add_pairs(vm, v->u.dict, &more);
+}
+
 const struct clb_builtin clb_dict_methods[] = {
     { "get", "key [default", dict_get_method },
     { "keys", "", dict_keys },
     { "values", "", dict_values },
     { "items", "", dict_items },
     { "copy", "", dict_copy },
+    { "update", NULL, dict_update },
     { NULL, NULL, NULL },
 };

@@ -227,6 +227,23 @@ static void conversations_are_checked(void)
     strict("{\"messages\":[{\"role\":\"user\"}]", "ends");
 }
 
+/* Lists and dicts can be changed, which transformers forbids. */
+static void lists_and_dicts_change(void)
+{
+    static const char source[] =
+        "{% set l = [1] %}{% set d = {'a': 1} %}{% set _ = l.append(2) %}{% set _ = l.extend([3, "
+        "4]) %}"
+        "{% set _ = l.insert(0, 0) %}{{ l.pop() }}{{ l.pop(0) }}{{ l }}{% set _ = d.update({'b': "
+        "l}) %}"
+        "{% set _ = d.update(a=5) %}{{ d }}{% set _ = l.reverse() %}{{ d.b.copy() }}";
+    struct clb_rendered r;
+    struct clb_err err = { .code = CLB_OK };
+
+    CHECK(render(source, strlen(source), hi, &r, &err));
+    CHECK_STR(r.text.p ? r.text.p : err.text, "40[1, 2, 3]{'a': 5, 'b': [1, 2, 3]}[3, 2, 1]");
+    clb_rendered_free(&r);
+}
+
 static void raised_text_is_given_whole(void)
 {
     struct clb_rendered r;
@@ -448,6 +465,7 @@ int main(void)
     TEST(text_knows_where_it_comes_from);
     TEST(text_of_users_is_not_the_templates);
     TEST(conversations_are_checked);
+    TEST(lists_and_dicts_change);
     TEST(raised_text_is_given_whole);
     TEST(hostile_templates_on_a_small_stack);
     TEST(templates_that_are_cut);
