@@ -13,7 +13,7 @@
 
 enum {
     CLB_CPU_ROWS = 128,   /* most rows of one piece of a product: their records stay in L2 */
-    CLB_CPU_TILES = 4,    /* most tiles of one piece of a gated product: its scratch stays in L1 */
+    CLB_CPU_TILES = 8,    /* most tiles of one piece of a gated product: its scratch stays in L2 */
     CLB_CPU_HEAD_ROWS = 16, /* most rows of one head's product in MLA */
     CLB_CPU_QUERIES = 32, /* most queries that share a KV block */
 };
