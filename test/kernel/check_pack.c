@@ -9,15 +9,23 @@ static struct clb_int4_book book;
 static _Alignas(64) uint8_t source[ROOM], a[ROOM + 4096], b[ROOM + 4096];
 
 /* Weights of a magnitude that all types take. */
+/* Two random numbers in an expression would come in the order that a compiler likes. */
+static float any_magnitude(uint32_t range, int lowest)
+{
+    int power = (int)rnd_below(range) + lowest;
+
+    return ldexpf(rnd_unit(), power);
+}
+
 static void fill(enum clb_dtype from, uint32_t n, int kind)
 {
     for (uint32_t i = 0; i < n; i++) {
         float w = rnd_unit() * rnd_unit();
 
         if (kind == 1) /* any magnitude that fp16 holds, subnormal ones, zeros */
-            w = rnd_below(8) ? ldexpf(rnd_unit(), (int)rnd_below(40) - 26) : 0.0f;
+            w = rnd_below(8) ? any_magnitude(40, -26) : 0.0f;
         if (kind == 2 && from == CLB_F32) /* next to nothing */
-            w = ldexpf(rnd_unit(), (int)rnd_below(110) - 149);
+            w = any_magnitude(110, -149);
         if (kind == 3) /* ties of every kind */
             w = (float)((int)rnd_below(255) - 127) / (rnd() & 1 ? 2.0f : 64.0f);
         if (kind == 4 && rnd_below(40) == 0)

@@ -340,6 +340,8 @@ static void *hostile(void *arg)
 /* Sanitizers need room of their own. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SMALL_STACK = 1 << 20 };
+#elif defined(__aarch64__)
+enum { SMALL_STACK = 128 << 10 }; /* the least that there is */
 #else
 enum { SMALL_STACK = 64 << 10 };
 #endif
