@@ -51,7 +51,7 @@ static float group_score(enum clb_group_score kind, const float *score, uint32_t
     return kind == CLB_GROUP_MAX || k == 1 ? best[0] : best[0] + best[1];
 }
 
-/* Scores outside the best groups become 0, which is what the references compare with. */
+/* Scores outside the best groups can not be chosen. */
 static void keep_best_groups(const struct clb_arch *a, struct clb_cpu_choice *c, float *score,
                              uint32_t n)
 {
@@ -65,7 +65,8 @@ static void keep_best_groups(const struct clb_arch *a, struct clb_cpu_choice *c,
         c->kept[c->group[i]] = true;
     for (uint32_t g = 0; g < a->n_group; g++)
         if (!c->kept[g])
-            memset(score + g * size, 0, size * sizeof *score);
+            for (uint32_t e = 0; e < size; e++)
+                score[g * size + e] = -INFINITY;
 }
 
 /* -- PhiMoE ------------------------------------------------------------------------------------ */

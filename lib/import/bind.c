@@ -6,6 +6,7 @@ struct binder {
     struct clb_binding *b;
     const struct clb_family *family;
     const struct clb_arch *arch;
+    uint32_t n_further;
     const struct clb_checkpoint *ckpt;
     uint32_t *place; /* [role][n_layer + 1] owned: index in b->dense plus 1; 0: no such tensor */
     struct clb_problems *problems;
@@ -40,6 +41,20 @@ static bool make_places(struct binder *x, struct clb_err *err)
     return true;
 }
 
+/* A layer behind the others, which predicts further tokens: nothing of it is used. */
+static bool is_further_layer(const struct binder *x, const char *name)
+{
+    static const char prefix[] = "model.layers.";
+    uint32_t layer = 0;
+    const char *p = name + sizeof prefix - 1;
+
+    if (!x->n_further || strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return false;
+    while (*p >= '0' && *p <= '9' && layer < 1 << 20)
+        layer = layer * 10 + (uint32_t)(*p++ - '0');
+    return *p == '.' && layer >= x->arch->n_layer && layer < x->arch->n_layer + x->n_further;
+}
+
 static void surplus(const struct binder *x, const struct clb_ckpt_tensor *t,
                     const uint32_t number[2], int target)
 {
@@ -67,6 +82,10 @@ static const struct clb_ckpt_tensor **slot_of(const struct binder *x,
     uint32_t number[2], at = 0;
     int target;
 
+    if (is_further_layer(x, t->t->name)) {
+        clb_note(x->notes, "tensor '%s' is not used: it predicts further tokens", t->t->name);
+        return NULL;
+    }
     if (!clb_family_match(x->family, t->t->name, &target, number)) {
         clb_problem(x->problems, "tensor '%s' is surplus: %s has no such tensor", t->t->name,
                     x->family->model_type);
@@ -98,6 +117,8 @@ static void check_tensor(const struct binder *x, const struct clb_ckpt_tensor *t
     const struct clb_st_tensor *s = t->t;
     char found[CLB_ST_SHAPE_TEXT], expected[CLB_ST_SHAPE_TEXT];
 
+    if (rank == 1 && s->rank == 2 && s->shape[0] == 1 && s->shape[1] == cols)
+        rank = 2, want[0] = 1; /* a vector may be published as a row */
     if (s->rank != rank || memcmp(s->shape, want, rank * sizeof *want) != 0)
         clb_problem(x->problems, "tensor '%s' has shape %s, but %s is expected", s->name,
                     clb_st_shape_text(found, s->shape, s->rank),
@@ -153,10 +174,10 @@ static void check_experts(const struct binder *x)
 }
 
 bool clb_bind(struct clb_binding *b, const struct clb_family *f, const struct clb_arch *a,
-              const struct clb_checkpoint *c, struct clb_problems *problems, struct clb_text *notes,
-              struct clb_err *err)
+              uint32_t n_further, const struct clb_checkpoint *c, struct clb_problems *problems,
+              struct clb_text *notes, struct clb_err *err)
 {
-    struct binder x = { b, f, a, c, NULL, problems, notes };
+    struct binder x = { b, f, a, n_further, c, NULL, problems, notes };
     bool ok = false;
 
     *b = (struct clb_binding){ 0 };
@@ -165,7 +186,10 @@ bool clb_bind(struct clb_binding *b, const struct clb_family *f, const struct cl
     for (uint32_t i = 0; i < c->n_tensor; i++) {
         const struct clb_ckpt_tensor **slot = slot_of(&x, &c->tensor[i]);
 
-        if (slot)
+        if (slot && *slot)
+            clb_problem(problems, "tensors '%s' and '%s' are for the same place", (*slot)->t->name,
+                        c->tensor[i].t->name);
+        else if (slot)
             *slot = &c->tensor[i];
     }
     check_dense(&x);

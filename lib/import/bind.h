@@ -20,8 +20,8 @@ struct clb_binding {
 };
 
 bool clb_bind(struct clb_binding *b, const struct clb_family *f, const struct clb_arch *a,
-              const struct clb_checkpoint *c, struct clb_problems *problems, struct clb_text *notes,
-              struct clb_err *err);
+              uint32_t n_further, const struct clb_checkpoint *c, struct clb_problems *problems,
+              struct clb_text *notes, struct clb_err *err);
 void clb_bind_free(struct clb_binding *b); /* safe on a zeroed struct */
 
 static inline const struct clb_ckpt_tensor *

@@ -188,7 +188,7 @@ static bool read_config(struct clb_conversion *c, struct clb_err *err)
     };
 
     return clb_settings_read(&c->config, (const char *)m->data, m->size, m->path, err) &&
-           clb_family_read(&c->family, &c->arch, c->inv_freq, &c->config, &o, &c->problems,
+           clb_family_read(&c->family, &c->arch, &c->extra, &c->config, &o, &c->problems,
                            &c->notes, err) &&
            clb_read_generation(&c->generation, &c->ckpt, &c->config, c->arch.vocab_size, err);
 }
@@ -208,7 +208,8 @@ static bool plan(struct clb_conversion *c, struct clb_err *err)
     if (!choose_kernels(c, err) || !clb_checkpoint_open(&c->ckpt, c->o.source_dir, err) ||
         !accept_keys(c, err) || !read_config(c, err) || !list_ignored(c, err) ||
         !clb_checkpoint_open_shards(&c->ckpt, &c->notes, err) ||
-        !clb_bind(&c->bind, c->family, &c->arch, &c->ckpt, &c->problems, &c->notes, err) ||
+        !clb_bind(&c->bind, c->family, &c->arch, c->extra.n_further, &c->ckpt, &c->problems,
+                  &c->notes, err) ||
         !read_tokenizer(c, err) || !list_sources(c, err))
         return false;
     choose_dtypes(c);

@@ -17,7 +17,7 @@ struct clb_conversion {
     struct clb_settings config;
     const struct clb_family *family;
     struct clb_arch arch;
-    float inv_freq[CLB_MAX_ROPE / 2];
+    struct clb_family_extra extra;
     struct clb_generation generation;
     struct clb_binding bind;
     enum clb_dtype expert_dtype, dense_dtype, embed_dtype;

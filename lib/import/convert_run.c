@@ -40,13 +40,15 @@ static uint32_t *crc_of(const struct run *r, const struct clb_ckpt_tensor *t)
 
 /* -- dense tensors --------------------------------------------------------------------------- */
 
-static bool write_inv_freq(struct run *r, struct clb_block *out, struct clb_loss *loss,
-                           struct clb_err *err)
+static bool write_inv_freq(struct run *r, enum clb_role role, struct clb_block *out,
+                           struct clb_loss *loss, struct clb_err *err)
 {
+    const struct clb_family_extra *extra = &r->c->extra;
+    const float *values = role == CLB_ROPE_INV_FREQ ? extra->inv_freq : extra->inv_freq_long;
     size_t n = r->c->arch.rope_dim / 2;
 
     loss->values = n;
-    return clb_block_write(out, r->c->inv_freq, n * sizeof(float), err);
+    return clb_block_write(out, values, n * sizeof(float), err);
 }
 
 static bool convert_dense(struct run *r, struct clb_worker *w, uint32_t i, struct clb_err *err)
@@ -60,7 +62,7 @@ static bool convert_dense(struct run *r, struct clb_worker *w, uint32_t i, struc
     bool ok;
 
     if (!from) {
-        ok = write_inv_freq(r, &out, loss, err);
+        ok = write_inv_freq(r, t->spec.role, &out, loss, err);
     } else {
         clb_source_open(&in, &r->io, &c->ckpt, from);
         ok = t->spec.form == CLB_FORM_ROWS ? clb_copy_rows(w, &in, &out, loss, err)

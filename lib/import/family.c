@@ -5,9 +5,9 @@
 #include "lib/import/rope.h"
 
 static const struct clb_family *const families[] = {
-    &clb_family_mixtral,
-    &clb_family_olmoe,
-    &clb_family_qwen3_moe,
+    &clb_family_dots1,    &clb_family_ernie4_5_moe,   &clb_family_exaone_moe, &clb_family_flex_olmo,
+    &clb_family_glm4_moe, &clb_family_hunyuan_v1_moe, &clb_family_minimax_m2, &clb_family_mixtral,
+    &clb_family_olmoe,    &clb_family_phimoe,         &clb_family_qwen2_moe,  &clb_family_qwen3_moe,
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
@@ -21,9 +21,9 @@ static const struct clb_family_key shared_keys[] = {
     { "max_position_embeddings", NULL, CLB_KEY_U32, CLB_KEY_AT(max_positions), true, 1, 1 << 30 },
     { "rms_norm_eps", NULL, CLB_KEY_F32, CLB_KEY_AT(norm_eps), true, 1e-12, 1 },
     { "hidden_act", NULL, CLB_KEY_ACT, CLB_KEY_AT(act), true, 0, 0 },
-    { "num_local_experts", "num_experts", CLB_KEY_U32, CLB_KEY_AT(n_expert), true, 1,
-      CLB_MAX_EXPERTS },
-    { "num_experts_per_tok", NULL, CLB_KEY_U32, CLB_KEY_AT(top_k), true, 1, CLB_MAX_TOP_K },
+    { "num_local_experts", "num_experts|n_routed_experts|moe_num_experts", CLB_KEY_U32,
+      CLB_KEY_AT(n_expert), true, 1, CLB_MAX_EXPERTS },
+    { "num_experts_per_tok", "moe_k", CLB_KEY_U32, CLB_KEY_AT(top_k), false, 1, CLB_MAX_TOP_K },
     { "tie_word_embeddings", NULL, CLB_KEY_BOOL, CLB_KEY_AT(tied_embeddings), false, 0, 0 },
     { NULL, NULL, CLB_KEY_U32, 0, false, 0, 0 },
 };
@@ -92,18 +92,23 @@ static bool read_key(struct clb_settings *c, const struct clb_family_key *k, str
                      struct clb_err *err)
 {
     void *at = (char *)a + k->field;
-    const struct clb_setting *e = clb_setting_find(c, k->key), *other = NULL;
-    const char *key = k->key;
+    const struct clb_setting *e = clb_setting_find(c, k->key);
     double real = 0;
 
-    if (k->alias)
-        other = clb_setting_find(c, k->alias);
-    if (!same_value(c, e, other, err))
-        return false;
-    if (!e && other)
-        key = k->alias;
-    if (!e && !other)
+    for (const char *alias = k->alias; alias; alias = strchr(alias, '|')) {
+        char name[64];
+        const struct clb_setting *other;
+
+        alias += *alias == '|';
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(alias, "|"), alias);
+        other = clb_setting_find(c, name);
+        if (!same_value(c, e, other, err))
+            return false;
+        e = e ? e : other;
+    }
+    if (!e)
         return !k->required || clb_setting_missing(c, k->key, err);
+    const char *key = e->key;
     switch (k->kind) {
     case CLB_KEY_U32:
         return clb_setting_u32(c, key, (uint32_t)k->lo, (uint32_t)k->hi, at, err);
@@ -146,7 +151,7 @@ static bool has_experts(struct clb_settings *c)
 static bool find_family(const struct clb_family **family, struct clb_settings *c,
                         struct clb_err *err)
 {
-    char type[64] = "", known[256] = "";
+    char type[64] = "", known[512] = "";
     size_t n = 0;
 
     if (!clb_setting_text(c, "model_type", type, sizeof type, err))
@@ -190,29 +195,43 @@ static bool complete(struct clb_settings *c, struct clb_arch *a, struct clb_err 
     if (a->n_head % a->n_kv_head)
         return disagree(c, "num_attention_heads", a->n_head, "no multiple of",
                         "num_key_value_heads", a->n_kv_head, err);
-    if (a->top_k > a->n_expert)
-        return disagree(c, "num_experts_per_tok", a->top_k, "more than", "num_local_experts",
-                        a->n_expert, err);
     if (a->head_dim == 0 || a->head_dim % 2)
         return disagree(c, "head_dim", a->head_dim, "but must be even; see", "hidden_size",
                         a->hidden_size, err);
     return true;
 }
 
-bool clb_family_read(const struct clb_family **family, struct clb_arch *a, float *inv_freq,
-                     struct clb_settings *config, const struct clb_family_options *o,
-                     struct clb_problems *problems, struct clb_text *notes, struct clb_err *err)
+/* Values that derive may still have set. */
+static bool completed(struct clb_settings *c, const struct clb_family *f, struct clb_arch *a,
+                      struct clb_family_extra *extra, struct clb_err *err)
+{
+    if (!a->top_k)
+        return clb_setting_missing(c, "num_experts_per_tok", err);
+    if (a->top_k > a->n_expert)
+        return disagree(c, "num_experts_per_tok", a->top_k, "more than", "num_local_experts",
+                        a->n_expert, err);
+    return !f->further_layers ||
+           clb_setting_u32(c, f->further_layers, 0, CLB_MAX_LAYERS, &extra->n_further, err);
+}
+
+bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
+                     struct clb_family_extra *extra, struct clb_settings *config,
+                     const struct clb_family_options *o, struct clb_problems *problems,
+                     struct clb_text *notes, struct clb_err *err)
 {
     *a = (struct clb_arch){ 0 };
+    *extra = (struct clb_family_extra){ 0 };
     if (!find_family(family, config, err))
         return false;
 
     const struct clb_family *f = *family;
-    struct clb_rope_source rope = { config, f->default_theta, o->ignore, o->n_ignore };
+    struct clb_rope_source rope = { config, f->default_theta, f->partial_rotary, o->ignore,
+                                    o->n_ignore };
     f->start(a);
     if (!read_keys(config, shared_keys, a, err) || !read_keys(config, f->keys, a, err) ||
         !complete(config, a, err) || (f->derive && !f->derive(config, a, notes, err)) ||
-        !clb_rope_read(&rope, a, inv_freq, problems, err))
+        !completed(config, f, a, extra, err) ||
+        !clb_rope_read(&rope, a, extra->inv_freq, extra->inv_freq_long, problems, err))
         return false;
     a->router_clip = o->router_clip;
     clb_settings_check_rest(config, o->ignore, o->n_ignore, problems);
@@ -256,7 +275,7 @@ static bool match(const char *pattern, const char *name, uint32_t number[2])
 
 bool clb_family_match(const struct clb_family *f, const char *name, int *target, uint32_t number[2])
 {
-    const struct clb_family_tensor *list[] = { clb_family_common, f->tensors };
+    const struct clb_family_tensor *list[] = { f->tensors, clb_family_common };
 
     for (int i = 0; i < 2; i++)
         for (const struct clb_family_tensor *t = list[i]; t->pattern; t++)
@@ -270,7 +289,7 @@ bool clb_family_match(const struct clb_family *f, const char *name, int *target,
 bool clb_family_name(const struct clb_family *f, int target, uint32_t layer, uint32_t expert,
                      char *buf, size_t n)
 {
-    const struct clb_family_tensor *list[] = { clb_family_common, f->tensors };
+    const struct clb_family_tensor *list[] = { f->tensors, clb_family_common };
     uint32_t number[2] = { layer, expert };
     size_t used = 0, k = 0;
 

@@ -17,7 +17,7 @@ enum clb_key_kind {
 };
 
 struct clb_family_key {
-    const char *key, *alias; /* alias: another spelling of the key, or NULL */
+    const char *key, *alias; /* alias: other spellings, separated by '|', or NULL */
     enum clb_key_kind kind;
     size_t field;  /* offset in struct clb_arch */
     bool required; /* else the field keeps what start() gave it */
@@ -36,7 +36,11 @@ struct clb_family_tensor {
 
 struct clb_family {
     const char *model_type;
-    double default_theta;              /* rope_theta of the reference when config.json has none */
+    double default_theta; /* rope_theta of the reference when config.json has none */
+    bool partial_rotary;  /* honours partial_rotary_factor */
+    /* the key that counts layers for predicting further tokens, which stand behind the others and
+     * are not used; NULL: none */
+    const char *further_layers;
     void (*start)(struct clb_arch *a); /* fixed properties and defaults */
     const struct clb_family_key *keys; /* beside those all families share; ends with key NULL */
     const struct clb_family_tensor *tensors; /* beside those all families share */
@@ -45,7 +49,10 @@ struct clb_family {
                    struct clb_err *err);
 };
 
-extern const struct clb_family clb_family_mixtral, clb_family_olmoe, clb_family_qwen3_moe;
+extern const struct clb_family clb_family_dots1, clb_family_ernie4_5_moe, clb_family_exaone_moe,
+    clb_family_flex_olmo, clb_family_glm4_moe, clb_family_hunyuan_v1_moe, clb_family_minimax_m2,
+    clb_family_mixtral, clb_family_olmoe, clb_family_phimoe, clb_family_qwen2_moe,
+    clb_family_qwen3_moe;
 
 /* Tensors with the same name in all families. */
 extern const struct clb_family_tensor clb_family_common[];
@@ -56,12 +63,18 @@ struct clb_family_options {
     float router_clip;
 };
 
-/* Recognises the family and fills the descriptor and the inverse frequencies [a->rope_dim / 2]
- * (room for CLB_MAX_ROPE / 2). Every key of config.json is accounted for; those that are not are in
- * `problems`. */
-bool clb_family_read(const struct clb_family **family, struct clb_arch *a, float *inv_freq,
-                     struct clb_settings *config, const struct clb_family_options *o,
-                     struct clb_problems *problems, struct clb_text *notes, struct clb_err *err);
+/* What convert needs beside the descriptor. */
+struct clb_family_extra {
+    float inv_freq[CLB_MAX_ROPE / 2], inv_freq_long[CLB_MAX_ROPE / 2]; /* [a->rope_dim / 2] */
+    uint32_t n_further;                                                /* layers not used */
+};
+
+/* Recognises the family and fills the descriptor and what is beside it. Every key of config.json is
+ * accounted for; those that are not are in `problems`. */
+bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
+                     struct clb_family_extra *extra, struct clb_settings *config,
+                     const struct clb_family_options *o, struct clb_problems *problems,
+                     struct clb_text *notes, struct clb_err *err);
 
 /* What a tensor of this name is for; false when the family has no such name. number[0] is the
  * layer, number[1] the expert (UINT32_MAX where the pattern has none). */
@@ -70,5 +83,35 @@ bool clb_family_match(const struct clb_family *f, const char *name, int *target,
 /* The name that a tensor of this target must have; false when the family has none. */
 bool clb_family_name(const struct clb_family *f, int target, uint32_t layer, uint32_t expert,
                      char *buf, size_t n);
+
+/* -- words for derive functions (family_help.c) ------------------------------------------------ */
+
+/* The key is absent, or its text is among words ("a|b"); else the model is refused. */
+bool clb_family_word(struct clb_settings *c, const char *key, const char *words,
+                     struct clb_err *err);
+/* The key is absent or has this value. */
+bool clb_family_number(struct clb_settings *c, const char *key, uint32_t value,
+                       struct clb_err *err);
+bool clb_family_flag(struct clb_settings *c, const char *key, bool value, struct clb_err *err);
+/* Layers before that number have no experts. */
+bool clb_family_first_dense(struct clb_settings *c, const char *key, struct clb_arch *a,
+                            struct clb_err *err);
+/* Qwen: a layer is sparse when its number, counted from 1, is a multiple of decoder_sparse_step,
+ * and mlp_only_layers does not list it. */
+bool clb_family_sparse_step(struct clb_settings *c, struct clb_arch *a, struct clb_err *err);
+/* dense_size is forgotten when no layer is dense. */
+void clb_family_dense_size(struct clb_arch *a);
+/* n_group and topk_group: with one group there is nothing to choose. */
+bool clb_family_groups(struct clb_settings *c, struct clb_arch *a, enum clb_group_score score,
+                       struct clb_err *err);
+/* `count` shared experts side by side are one that is count times as wide. */
+bool clb_family_shared(struct clb_settings *c, const char *count, struct clb_arch *a,
+                       struct clb_err *err);
+/* layer_types: sliding[l] of each layer. False in *found: the key is absent. */
+bool clb_family_layer_types(struct clb_settings *c, const struct clb_arch *a, bool *sliding,
+                            bool *found, struct clb_err *err);
+/* A number, or a list with one for each layer: value[n_layer]. Absent: values stay. */
+bool clb_family_per_layer(struct clb_settings *c, const char *key, const struct clb_arch *a,
+                          uint32_t lo, uint32_t hi, uint32_t *value, struct clb_err *err);
 
 #endif

@@ -270,6 +270,87 @@ bool clb_setting_text(struct clb_settings *s, const char *key, char *buf, size_t
     return clb_setting_fail(s, e, err, "%s is no text that is understood here", shown(e, text));
 }
 
+/* The next item of a list goes to place n; false when its value is not accepted. */
+typedef bool item_fn(struct clb_json *j, void *list, uint32_t n, const double range[2]);
+
+static bool read_list(struct clb_settings *s, const char *key, item_fn *item, void *list,
+                      const double range[2], uint32_t room, uint32_t *count, const char *expected,
+                      struct clb_err *err)
+{
+    const struct clb_setting *e = clb_setting_find(s, key);
+    struct clb_err ignored;
+    struct clb_json j;
+    uint32_t n = 0;
+    bool good = true;
+    char text[48];
+
+    if (!e)
+        return true;
+    if (e->type != CLB_JSON_ARRAY)
+        return clb_setting_fail(s, e, err, "a list of %s is expected, found %s", expected,
+                                shown(e, text));
+    clb_json_open(&j, e->raw.p, e->raw.n, s->file);
+    clb_json_array(&j);
+    while (good && clb_json_item(&j)) {
+        good = n < room && item(&j, list, n, range);
+        n++;
+    }
+    if (!good)
+        clb_json_abandon(&j);
+    if (good && clb_json_close(&j, &ignored)) {
+        *count = n;
+        return true;
+    }
+    return clb_setting_fail(s, e, err, "entry %u: %s, at most %u of them, are expected", n,
+                            expected, room);
+}
+
+static bool real_item(struct clb_json *j, void *list, uint32_t n, const double range[2])
+{
+    double v = clb_json_f64(j);
+
+    ((double *)list)[n] = v;
+    return v >= range[0] && v <= range[1];
+}
+
+static bool text_item(struct clb_json *j, void *list, uint32_t n, const double range[2])
+{
+    struct clb_str v = clb_json_string(j);
+    char *to = ((char(*)[32])list)[n];
+
+    (void)range;
+    if (v.n >= 32 || (v.n && memchr(v.p, 0, v.n)))
+        return false;
+    memcpy(to, v.n ? v.p : "", v.n);
+    to[v.n] = 0;
+    return true;
+}
+
+static bool flag_item(struct clb_json *j, void *list, uint32_t n, const double range[2])
+{
+    (void)range;
+    ((bool *)list)[n] = clb_json_bool(j);
+    return true;
+}
+
+bool clb_setting_reals(struct clb_settings *s, const char *key, double lo, double hi, double *list,
+                       uint32_t room, uint32_t *count, struct clb_err *err)
+{
+    return read_list(s, key, real_item, list, (double[]){ lo, hi }, room, count, "numbers", err);
+}
+
+bool clb_setting_texts(struct clb_settings *s, const char *key, char (*list)[32], uint32_t room,
+                       uint32_t *count, struct clb_err *err)
+{
+    return read_list(s, key, text_item, list, NULL, room, count, "texts", err);
+}
+
+bool clb_setting_flags(struct clb_settings *s, const char *key, bool *list, uint32_t room,
+                       uint32_t *count, struct clb_err *err)
+{
+    return read_list(s, key, flag_item, list, NULL, room, count, "true and false", err);
+}
+
 bool clb_setting_list(struct clb_settings *s, const char *key, uint32_t hi, uint32_t *list,
                       uint32_t room, uint32_t *count, struct clb_err *err)
 {

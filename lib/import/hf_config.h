@@ -58,6 +58,16 @@ bool clb_setting_text(struct clb_settings *s, const char *key, char *buf, size_t
 bool clb_setting_list(struct clb_settings *s, const char *key, uint32_t hi, uint32_t *list,
                       uint32_t room, uint32_t *count, struct clb_err *err);
 
+/* A list of numbers from lo to hi, at most `room`; *count stays when absent or null. */
+bool clb_setting_reals(struct clb_settings *s, const char *key, double lo, double hi, double *list,
+                       uint32_t room, uint32_t *count, struct clb_err *err);
+/* A list of texts, each without NUL and shorter than 32 bytes; likewise. */
+bool clb_setting_texts(struct clb_settings *s, const char *key, char (*list)[32], uint32_t room,
+                       uint32_t *count, struct clb_err *err);
+/* A list of true and false; likewise. */
+bool clb_setting_flags(struct clb_settings *s, const char *key, bool *list, uint32_t room,
+                       uint32_t *count, struct clb_err *err);
+
 /* "config.json: byte 12: 'key': why" with CLB_BAD_INPUT; returns false. */
 bool clb_setting_fail(const struct clb_settings *s, const struct clb_setting *e,
                       struct clb_err *err, const char *fmt, ...)

@@ -28,7 +28,8 @@ void clb_origin_dense(const struct clb_conversion *c, uint32_t i, struct clb_ori
     if (c->bind.dense[i])
         from_tensor(c, c->bind.dense[i], out);
     else
-        out->values = c->inv_freq;
+        out->values =
+            s.role == CLB_ROPE_INV_FREQ ? c->extra.inv_freq : c->extra.inv_freq_long;
 }
 
 void clb_origin_expert(const struct clb_conversion *c, uint32_t layer, uint32_t expert,

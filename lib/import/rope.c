@@ -14,6 +14,8 @@ struct rope {
     double max_positions, original; /* original_max_position_embeddings, or max_positions */
     float *inv_freq;                /* [dim / 2] out */
     double scale;                   /* on cos and sin, out */
+    float *inv_freq_long;           /* longrope: beyond the original context, out */
+    double scale_long;              /* 0: there are no such */
 };
 
 /* theta ^ (2i / dim), the exponent and the power rounded to f32. */
@@ -138,14 +140,68 @@ static bool yarn(struct rope *r, struct clb_err *err)
     return true;
 }
 
+static bool divide(struct rope *r, const char *key, float *inv_freq, struct clb_err *err)
+{
+    double factor[CLB_MAX_ROPE / 2];
+    uint32_t n = 0;
+
+    if (!clb_setting_reals(r->set, key, 1e-6, 1e9, factor, CLB_MAX_ROPE / 2, &n, err))
+        return false;
+    if (!n)
+        return clb_setting_missing(r->set, key, err);
+    if (n != r->dim / 2)
+        return clb_setting_fail(r->set, clb_setting_find(r->set, key), err,
+                                "has %u factors, but %u are expected", n, r->dim / 2);
+    for (uint32_t i = 0; i < n; i++)
+        inv_freq[i] = 1.0f / ((float)factor[i] * power(r, i));
+    return true;
+}
+
+/* LongRoPE (arXiv:2402.13753): every frequency has its own factor, one set for contexts up to the
+ * original length and one for longer ones. */
+static bool longrope(struct rope *r, struct clb_err *err)
+{
+    double factor = r->max_positions / r->original, near = 0, far = 0, given = 0;
+
+    if (!divide(r, "short_factor", r->inv_freq, err) ||
+        !divide(r, "long_factor", r->inv_freq_long, err) ||
+        !clb_setting_f64(r->set, "factor", 1e-6, 1e9, &factor, err) ||
+        !clb_setting_f64(r->set, "attention_factor", 1e-6, 1e6, &given, err) ||
+        !clb_setting_f64(r->set, "short_mscale", 1e-6, 1e6, &near, err) ||
+        !clb_setting_f64(r->set, "long_mscale", 1e-6, 1e6, &far, err))
+        return false;
+    double usual = given > 0 ? given
+                   : factor > 1
+                       ? sqrt(1 + clb_log(factor) / clb_log(r->original > 2 ? r->original : 2))
+                       : 1;
+    r->scale = near > 0 ? near : usual;
+    r->scale_long = far > 0 ? far : usual;
+    return true;
+}
+
+/* NTK scaling for the length at hand (which stays within max_position_embeddings, where it does
+ * nothing); with alpha (Hunyuan) the base is scaled once and for all. */
+static bool dynamic(struct rope *r, struct clb_err *err)
+{
+    static const char *const without_effect[] = { "factor", "beta_fast", "beta_slow", "mscale",
+                                                  "mscale_all_dim" };
+    double alpha = 0;
+
+    for (size_t i = 0; i < sizeof without_effect / sizeof *without_effect; i++)
+        clb_setting_find(r->set, without_effect[i]);
+    if (!clb_setting_f64(r->set, "alpha", 1e-6, 1e12, &alpha, err))
+        return false;
+    if (alpha > 0)
+        r->theta *= clb_pow(alpha, (double)r->dim / ((double)r->dim - 2));
+    return plain(r, err);
+}
+
 static const struct {
     const char *name;
     bool (*compute)(struct rope *r, struct clb_err *err);
 } types[] = {
-    { "default", plain },
-    { "linear", linear },
-    { "llama3", llama3 },
-    { "yarn", yarn },
+    { "default", plain }, { "linear", linear },     { "llama3", llama3 },
+    { "yarn", yarn },     { "longrope", longrope }, { "dynamic", dynamic },
 };
 
 /* 'type' is the older spelling of 'rope_type'. */
@@ -175,8 +231,8 @@ static bool compute(struct rope *r, struct clb_err *err)
         if (!strcmp(type, types[i].name))
             return types[i].compute(r, err);
     clb_fail(err, CLB_BAD_INPUT,
-             "%s: '%srope_type' is '%s', which is not known; known are default, linear, llama3 and "
-             "yarn",
+             "%s: '%srope_type' is '%s', which is not known; known are default, linear, "
+             "llama3, yarn, longrope and dynamic",
              r->set->file, r->set->prefix, type);
     return clb_err_place(err, r->set->file, "rope_type", CLB_NO_OFFSET);
 }
@@ -228,11 +284,42 @@ static bool open_object(struct clb_settings *set, struct clb_settings *config, s
     return ok;
 }
 
+/* The part of a head that is rotated: an even number of dimensions. */
+static bool read_dim(struct rope *r, const struct clb_rope_source *from, const struct clb_arch *a,
+                     struct clb_err *err)
+{
+    double part = 1;
+
+    r->dim = a->rope_dim ? a->rope_dim : a->head_dim;
+    if (from->partial &&
+        !read_either(r, from->config, "partial_rotary_factor", 1e-6, 1, &part, err))
+        return false;
+    if (!a->rope_dim)
+        r->dim = (uint32_t)((double)a->head_dim * part);
+    if (r->dim >= 2 && r->dim % 2 == 0)
+        return true;
+    clb_fail(err, CLB_BAD_INPUT, "%s: %u dimensions of a head of %u are to be rotated",
+             from->config->file, r->dim, a->head_dim);
+    return clb_err_place(err, from->config->file, "head_dim", CLB_NO_OFFSET);
+}
+
+static void fill(struct clb_arch *a, const struct rope *r)
+{
+    a->rope_dim = r->dim;
+    a->rope_scale = r->scale == 1 ? 0 : (float)r->scale;
+    if (!(r->scale_long > 0))
+        return;
+    a->rope_long_from = (uint32_t)r->original;
+    a->rope_scale_long = (float)r->scale_long;
+}
+
 bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float *inv_freq,
-                   struct clb_problems *problems, struct clb_err *err)
+                   float *inv_freq_long, struct clb_problems *problems, struct clb_err *err)
 {
     struct clb_settings set = { 0 };
-    struct rope r = { .set = &set, .dim = a->head_dim, .inv_freq = inv_freq, .scale = 1 };
+    struct rope r = {
+        .set = &set, .inv_freq = inv_freq, .inv_freq_long = inv_freq_long, .scale = 1
+    };
     bool ok = false;
 
     r.theta = from->default_theta;
@@ -242,15 +329,14 @@ bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float
                  from->config->file, a->head_dim, CLB_MAX_ROPE);
         return clb_err_place(err, from->config->file, "head_dim", CLB_NO_OFFSET);
     }
-    if (!open_object(&set, from->config, err) ||
+    if (!open_object(&set, from->config, err) || !read_dim(&r, from, a, err) ||
         !read_either(&r, from->config, "rope_theta", 1.5, 1e12, &r.theta, err) ||
         !read_either(&r, from->config, "original_max_position_embeddings", 1, 1e9, &r.original,
                      err) ||
         !compute(&r, err))
         goto done;
     clb_settings_check_rest(&set, from->ignore, from->n_ignore, problems);
-    a->rope_dim = a->head_dim;
-    a->rope_scale = r.scale == 1 ? 0 : (float)r.scale;
+    fill(a, &r);
     ok = true;
 done:
     clb_settings_free(&set);

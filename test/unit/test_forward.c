@@ -318,7 +318,7 @@ static uint32_t ref_largest(const double *s, uint32_t n)
     return best;
 }
 
-/* Groups that are not among the best: their scores become 0. */
+/* Groups that are not among the best: their experts are not chosen. */
 static void ref_keep_groups(const struct clb_arch *a, double *s, uint32_t n)
 {
     uint32_t size = n / a->n_group, kept = 0;
@@ -341,7 +341,7 @@ static void ref_keep_groups(const struct clb_arch *a, double *s, uint32_t n)
     }
     for (uint32_t e = 0; e < n; e++)
         if (!(kept >> e / size & 1))
-            s[e] = 0;
+            s[e] = -INFINITY;
 }
 
 /* PhiMoE: the best, weighed against those that are nearly as good; then again without it. */

@@ -52,7 +52,7 @@ static uint32_t rnd(uint32_t n)
 static bool try_config(const char *json, size_t n, struct clb_err *err)
 {
     static struct clb_arch a;
-    static float inv_freq[CLB_MAX_ROPE / 2];
+    static struct clb_family_extra extra;
     const struct clb_family *family = NULL;
     struct clb_family_options o = { 0 };
     struct clb_problems problems = { 0 };
@@ -60,14 +60,14 @@ static bool try_config(const char *json, size_t n, struct clb_err *err)
     struct clb_text notes = { 0 };
     struct clb_err check = { 0 };
     bool ok = clb_settings_read(&config, json, n, "config.json", err) &&
-              clb_family_read(&family, &a, inv_freq, &config, &o, &problems, &notes, err);
+              clb_family_read(&family, &a, &extra, &config, &o, &problems, &notes, err);
 
     if (ok) {
         accepted++;
         CHECK(clb_arch_check(&a, &check));
         CHECK_STR(check.text, "");
         for (uint32_t i = 0; i < a.rope_dim / 2; i++)
-            CHECK(inv_freq[i] >= 0 && inv_freq[i] <= 1e6f);
+            CHECK(extra.inv_freq[i] >= 0 && extra.inv_freq[i] <= 1e6f);
     } else {
         refused++;
         CHECK(err->code == CLB_BAD_INPUT || err->code == CLB_UNSUPPORTED);

@@ -6,19 +6,19 @@
 #include "test/check.h"
 
 static struct clb_arch arch;
-static float inv_freq[CLB_MAX_ROPE / 2];
+static float inv_freq[CLB_MAX_ROPE / 2], inv_freq_long[CLB_MAX_ROPE / 2];
 static struct clb_problems problems;
 static struct clb_err err;
 
 static bool read_rope(const char *json, uint32_t dim, uint32_t max_positions)
 {
     struct clb_settings config = { 0 };
-    struct clb_rope_source from = { &config, 1e4, NULL, 0 };
+    struct clb_rope_source from = { &config, 1e4, false, NULL, 0 };
 
     clb_problems_free(&problems);
     arch = (struct clb_arch){ .head_dim = dim, .max_positions = max_positions };
     bool ok = clb_settings_read(&config, json, strlen(json), "config.json", &err) &&
-              clb_rope_read(&from, &arch, inv_freq, &problems, &err) &&
+              clb_rope_read(&from, &arch, inv_freq, inv_freq_long, &problems, &err) &&
               clb_problems_none(&problems, "config.json", &err);
     clb_settings_free(&config);
     clb_problems_free(&problems);

@@ -30,30 +30,6 @@ static const struct clb_family_tensor tensors[] = {
     { NULL, 0 },
 };
 
-/* A layer is sparse when its number, counted from 1, is a multiple of decoder_sparse_step, and
- * mlp_only_layers does not list it. */
-static bool read_dense_layers(struct clb_settings *config, struct clb_arch *a, struct clb_err *err)
-{
-    uint32_t step = 1, only[CLB_MAX_LAYERS], n_only = 0;
-    bool dense = false;
-
-    if (!clb_setting_u32(config, "decoder_sparse_step", 1, 1 << 20, &step, err) ||
-        !clb_setting_list(config, "mlp_only_layers", INT32_MAX, only, CLB_MAX_LAYERS, &n_only, err))
-        return false;
-    for (uint32_t l = 0; l < a->n_layer; l++) {
-        bool listed = false;
-
-        for (uint32_t i = 0; i < n_only; i++)
-            listed |= only[i] == l;
-        if (listed || (l + 1) % step)
-            a->layer_experts[l] = 0;
-        dense |= a->layer_experts[l] == 0;
-    }
-    if (!dense)
-        a->dense_size = 0;
-    return true;
-}
-
 /* With use_sliding_window the reference gives every layer the window, whatever max_window_layers
  * says; without it neither key means anything. */
 static bool read_window(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
@@ -82,7 +58,7 @@ static bool read_window(struct clb_settings *config, struct clb_arch *a, struct 
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
                    struct clb_err *err)
 {
-    return read_dense_layers(config, a, err) && read_window(config, a, notes, err);
+    return clb_family_sparse_step(config, a, err) && read_window(config, a, notes, err);
 }
 
 const struct clb_family clb_family_qwen3_moe = {
