@@ -222,6 +222,10 @@ struct colibri_sampling {
 COLIBRI_API int colibri_session_open(struct colibri_session **out, struct colibri_batch *batch,
                                      const struct colibri_sampling *sampling /* NULL: greedy */);
 COLIBRI_API void colibri_session_close(struct colibri_session *session);
+/* Says, before anything is fed, how many positions the session will have at most; without it that is
+ * the context of its batch. Models whose rotations depend on length (longrope) choose by it once,
+ * and feeding more is refused. COLIBRI_USAGE when it exceeds the context, or comes too late. */
+COLIBRI_API int colibri_session_expect(struct colibri_session *session, size_t length);
 /* Appends tokens to what the session will compute next. Refused (COLIBRI_USAGE) when they do not
  * fit in the context or are not ids of the vocabulary, and (COLIBRI_NO_SPACE) when the batch has
  * too few KV positions left; then none was appended. */

@@ -31,7 +31,10 @@ static bool start_job(struct run_job *job, struct clb_err *err)
 
     if (!r->o.ids && !open_decoder(job, err))
         return false;
+    size_t most = r->plan.context - job->n_ids < job->max_new ? r->plan.context
+                                                              : job->n_ids + job->max_new;
     if (colibri_session_open(&job->session, r->batch, &job->sampling) != COLIBRI_OK ||
+        (!r->o.context && most && colibri_session_expect(job->session, most) != COLIBRI_OK) ||
         colibri_session_feed(job->session, job->ids, job->n_ids) != COLIBRI_OK)
         return clb_engine_fail(err);
     if (r->o.logits)

@@ -65,6 +65,15 @@ int colibri_session_feed(struct colibri_session *session, const int32_t *ids, si
     return clb_session_feed(inside(session), ids, n, &err) ? COLIBRI_OK : clb_api_fail(&err);
 }
 
+int colibri_session_expect(struct colibri_session *session, size_t length)
+{
+    struct clb_err err;
+
+    if (!session)
+        return clb_api_null("session");
+    return clb_session_expect(inside(session), length, &err) ? COLIBRI_OK : clb_api_fail(&err);
+}
+
 int colibri_session_rewind(struct colibri_session *session, size_t length)
 {
     struct clb_err err;

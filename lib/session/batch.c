@@ -133,10 +133,8 @@ bool clb_batch_open(struct clb_batch **out, struct clb_model *m, const struct cl
         return false;
     }
     carve(b, &b->run.host, r.acts.max_logits, m->reader.arch.vocab_size);
-    for (uint32_t i = 0; i < b->max_sessions; i++) {
+    for (uint32_t i = 0; i < b->max_sessions; i++)
         b->session[i].kv.pool = b->run.pool;
-        clb_kv_seq_rope(&b->session[i].kv, &m->weights, b->context);
-    }
     *out = b;
     return true;
 }

@@ -39,7 +39,7 @@ bool clb_generate(struct clb_session *s, const struct clb_generation_job *job,
             *finish = CLB_FINISH_EOS;
             return true;
         }
-        if (s->n_token == s->batch->context) {
+        if (s->n_token == s->limit) {
             *finish = CLB_FINISH_CONTEXT;
             return true;
         }

@@ -19,6 +19,8 @@ bool clb_session_open(struct clb_session **out, struct clb_batch *b,
         s->batch = b;
         s->sampling = *sampling;
         s->n_token = 0;
+        s->limit = b->context;
+        clb_kv_seq_rope(&s->kv, &b->run.model->weights, s->limit);
         s->logits = NULL;
         s->on_rows = NULL;
         *out = s;
@@ -33,6 +35,21 @@ void clb_session_close(struct clb_session *s)
         return;
     clb_kv_seq_truncate(&s->kv, 0);
     s->batch = NULL;
+}
+
+bool clb_session_expect(struct clb_session *s, size_t length, struct clb_err *err)
+{
+    if (s->n_token)
+        return clb_fail(err, CLB_USAGE,
+                        "%u tokens were fed already: it is too late to say how long "
+                        "the session will be",
+                        s->n_token);
+    if (!length || length > s->batch->context)
+        return clb_fail(err, CLB_USAGE, "%zu positions: the context is %u", length,
+                        s->batch->context);
+    s->limit = (uint32_t)length;
+    clb_kv_seq_rope(&s->kv, &s->batch->run.model->weights, s->limit);
+    return true;
 }
 
 static bool check_ids(const struct clb_session *s, const int32_t *ids, size_t n,
@@ -50,7 +67,7 @@ static bool check_ids(const struct clb_session *s, const int32_t *ids, size_t n,
 
 bool clb_session_feed(struct clb_session *s, const int32_t *ids, size_t n, struct clb_err *err)
 {
-    uint32_t context = s->batch->context;
+    uint32_t context = s->limit;
 
     if (n > context - s->n_token)
         return clb_fail(err, CLB_USAGE,

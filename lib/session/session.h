@@ -15,6 +15,7 @@ struct clb_session {
     struct clb_batch *batch; /* borrowed; NULL: the slot is free */
     struct clb_kv_seq kv;    /* kv.length tokens are computed */
     int32_t *token;          /* [context] in the batch's block */
+    uint32_t limit;          /* most positions, at most the context */
     uint32_t n_token;        /* fed, computed or not */
     const float *logits;     /* [vocab] in the batch's block; NULL: none */
     struct clb_sampling sampling;
@@ -26,6 +27,10 @@ struct clb_session {
 bool clb_session_open(struct clb_session **out, struct clb_batch *b, const struct clb_sampling *s,
                       struct clb_err *err);
 void clb_session_close(struct clb_session *s); /* NULL is fine */
+/* Before anything is fed: the session will have at most `length` positions (else: the context of
+ * the batch), by which rotations that depend on length are chosen. CLB_USAGE when it is 0, more
+ * than the context, or too late. */
+bool clb_session_expect(struct clb_session *s, size_t length, struct clb_err *err);
 /* Appends tokens. CLB_USAGE when they do not fit in the context or are no ids of the vocabulary,
  * CLB_NO_SPACE when the pool has too few blocks left; then nothing was appended. */
 bool clb_session_feed(struct clb_session *s, const int32_t *ids, size_t n, struct clb_err *err);

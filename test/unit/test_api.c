@@ -373,9 +373,17 @@ static void sessions_step_by_step(void)
     CHECK(fabs(sum - 1) < 1e-5);
     CHECK(isnan(colibri_session_logprob(s, VOCAB)) && isnan(colibri_session_logprob(s, -1)));
     failed(colibri_session_feed(s, ids, 1), COLIBRI_USAGE, "do not fit");
+    failed(colibri_session_expect(s, LENGTH), COLIBRI_USAGE, "too late");
     failed(colibri_session_rewind(s, LENGTH + 1), COLIBRI_USAGE, "rewind");
     CHECK_EQ(colibri_session_rewind(s, 9), 0);
     CHECK_EQ(colibri_session_length(s), 9);
+    colibri_session_close(s);
+    CHECK_EQ(colibri_session_open(&s, b, NULL), 0);
+    failed(colibri_session_expect(s, 0), COLIBRI_USAGE, "0 positions");
+    failed(colibri_session_expect(s, LENGTH + 1), COLIBRI_USAGE, "the context is");
+    CHECK_EQ(colibri_session_expect(s, 3), 0);
+    failed(colibri_session_feed(s, ids, 4), COLIBRI_USAGE, "the context is 3");
+    CHECK_EQ(colibri_session_feed(s, ids, 3), 0);
     colibri_session_close(s);
     CHECK_EQ(colibri_session_open(
                  &t, b, &(struct colibri_sampling){ .size = sizeof(struct colibri_sampling) }),
@@ -400,6 +408,7 @@ static void null_arguments_are_refused(void)
     failed(colibri_session_open(&s, NULL, NULL), COLIBRI_USAGE, "'batch'");
     failed(colibri_session_feed(NULL, ids, 1), COLIBRI_USAGE, "'session'");
     failed(colibri_session_rewind(NULL, 0), COLIBRI_USAGE, "'session'");
+    failed(colibri_session_expect(NULL, 1), COLIBRI_USAGE, "'session'");
     failed(colibri_generate(NULL, ids, 1, NULL, NULL, NULL, NULL), COLIBRI_USAGE, "'session'");
     failed(colibri_plan_batch(m, NULL, NULL), COLIBRI_USAGE, "'plan'");
     failed(colibri_memory_stats(m, NULL), COLIBRI_USAGE, "'stats'");

@@ -142,11 +142,56 @@ static void llama3(void)
     expect(want, 16, 1);
 }
 
+/* Up to the model's own length NTK scaling by length does nothing; alpha scales the base:
+ * 10000 * 16 ^ (4 / 2). */
+static void dynamic(void)
+{
+    static const float plain[] = { 1, 0.01f }, scaled[] = { 1, 0.000625f };
+
+    CHECK(read_rope("{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", 4, 64));
+    expect(plain, 2, 1);
+    CHECK(read_rope("{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":1,\"alpha\":16}}", 4, 64));
+    expect(scaled, 2, 1);
+    CHECK_EQ(arch.rope_long_from, 0);
+}
+
+/* Without factors of their own cos and sin grow by sqrt(1 + ln(64 / 16) / ln 16) = sqrt(1.5). */
+static void longrope(void)
+{
+    static const float near[] = { 1, 0.005f };
+
+    CHECK(read_rope(
+        "{\"original_max_position_embeddings\":16,\"rope_scaling\":{\"type\":\"longrope\","
+        "\"short_factor\":[1,2],\"long_factor\":[4,8]}}",
+        4, 64));
+    expect(near, 2, sqrt(1.5));
+    CHECK_EQ(arch.rope_long_from, 16);
+    CHECK(fabsf(arch.rope_scale_long - sqrtf(1.5f)) < 1e-6f);
+    CHECK(inv_freq_long[0] == 0.25f && fabsf(inv_freq_long[1] / 0.00125f - 1) < 1e-6f);
+    CHECK(read_rope(
+        "{\"rope_scaling\":{\"type\":\"longrope\",\"original_max_position_embeddings\":16,"
+        "\"short_factor\":[1,2],\"long_factor\":[4,8],\"short_mscale\":1.25,"
+        "\"long_mscale\":1.5}}",
+        4, 64));
+    expect(near, 2, 1.25);
+    CHECK(arch.rope_scale_long == 1.5f);
+}
+
 static void refuses_what_it_does_not_know(void)
 {
     CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"hyper\"}}", 16, 64));
     CHECK_HAS(err.text, "'hyper'");
-    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}}", 16, 64));
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1,2]}}", 4,
+                     64));
+    CHECK_HAS(err.text, "long_factor' is missing");
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1,2],"
+                     "\"long_factor\":[1,2,3]}}",
+                     4, 64));
+    CHECK_HAS(err.text, "has 3 factors, but 2 are expected");
+    CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1,0]}}", 4,
+                     64));
+    CHECK_HAS(err.text, "entry 2: numbers");
+    CHECK(!read_rope("{\"partial_rotary_factor\":0.5}", 16, 64)); /* not every family has it */
     CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"beta_fast\":32}}",
                      16, 64));
     CHECK_HAS(err.text, "'rope_scaling.beta_fast' is 32"); /* means something, but not here */
@@ -189,6 +234,8 @@ int main(void)
     TEST(plain_and_linear);
     TEST(yarn);
     TEST(llama3);
+    TEST(dynamic);
+    TEST(longrope);
     TEST(refuses_what_it_does_not_know);
     TEST(refuses_contradictions);
     return test_result();
