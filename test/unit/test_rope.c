@@ -191,7 +191,6 @@ static void refuses_what_it_does_not_know(void)
     CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1,0]}}", 4,
                      64));
     CHECK_HAS(err.text, "entry 2: numbers");
-    CHECK(!read_rope("{\"partial_rotary_factor\":0.5}", 16, 64)); /* not every family has it */
     CHECK(!read_rope("{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"beta_fast\":32}}",
                      16, 64));
     CHECK_HAS(err.text, "'rope_scaling.beta_fast' is 32"); /* means something, but not here */
