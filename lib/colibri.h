@@ -10,7 +10,7 @@
  * environment variable, once, when a model is loaded: COLIBRI_MEMORY_POOL_DISABLE=1 turns the
  * activation slabs off.
  *
- * A call needs less than 64 KB of stack; threads of the library have their own.
+ * A call needs less than 128 KB of stack; threads of the library have their own.
  *
  * Objects: a model (weights; immutable, shared), sessions (one sequence each: tokens, KV cache,
  * sampler) and batches (rows of several sessions run together). Functions return 0 or a
@@ -222,9 +222,9 @@ struct colibri_sampling {
 COLIBRI_API int colibri_session_open(struct colibri_session **out, struct colibri_batch *batch,
                                      const struct colibri_sampling *sampling /* NULL: greedy */);
 COLIBRI_API void colibri_session_close(struct colibri_session *session);
-/* Says, before anything is fed, how many positions the session will have at most; without it that is
- * the context of its batch. Models whose rotations depend on length (longrope) choose by it once,
- * and feeding more is refused. COLIBRI_USAGE when it exceeds the context, or comes too late. */
+/* Says, before anything is fed, how many positions the session will have at most; without it that
+ * is the context of its batch. Models whose rotations depend on length (longrope) choose by it
+ * once, and feeding more is refused. COLIBRI_USAGE when it exceeds the context, or comes late. */
 COLIBRI_API int colibri_session_expect(struct colibri_session *session, size_t length);
 /* Appends tokens to what the session will compute next. Refused (COLIBRI_USAGE) when they do not
  * fit in the context or are not ids of the vocabulary, and (COLIBRI_NO_SPACE) when the batch has

@@ -7,8 +7,8 @@
 #include "lib/base/json.h"
 #include "lib/base/mem.h"
 
-/* Bytes: of the header length, and of the longest header, as the format has it. */
-enum { PREFIX = 8, MOST_HEADER = 100000000 };
+/* Bytes: of the header length, and of the longest header (ten times what other readers accept). */
+enum { PREFIX = 8, MOST_HEADER = 1000000000 };
 
 static const struct {
     const char *name;
@@ -333,7 +333,7 @@ static bool read_length(struct clb_safetensors *st, struct clb_err *err)
                  (unsigned long long)length, size);
     } else if (length > MOST_HEADER) {
         clb_fail(err, CLB_BAD_INPUT,
-                 "byte 0: a header length of %llu: the format allows at most %d bytes",
+                 "byte 0: a header length of %llu; at most %d bytes are read",
                  (unsigned long long)length, MOST_HEADER);
     } else {
         st->data_at = PREFIX + length;

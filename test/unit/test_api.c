@@ -109,7 +109,7 @@ static void *load_and_infer(void *arg)
 static void a_small_stack_is_enough(void)
 {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    const size_t least = (size_t)PTHREAD_STACK_MIN, size = least > 64 << 10 ? least : 64 << 10;
+    const size_t least = (size_t)PTHREAD_STACK_MIN, size = least > 128 << 10 ? least : 128 << 10;
     pthread_attr_t attr;
     pthread_t thread;
     bool ok = false;

@@ -132,7 +132,7 @@ static void a_header_of_gigabytes(void)
     CHECK(ftruncate(fd, (off_t)length + 100) == 0);
     CHECK(!clb_safetensors_open(&st, path, &err));
     CHECK_EQ(err.code, CLB_BAD_INPUT);
-    CHECK_HAS(err.text, "byte 0: a header length of 3221225472: the format allows at most 100000");
+    CHECK_HAS(err.text, "byte 0: a header length of 3221225472; at most 1000000000 bytes are read");
     CHECK(ftruncate(fd, 0) == 0);
 }
 
