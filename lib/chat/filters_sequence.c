@@ -92,13 +92,11 @@ FILTER(list)
 
 FILTER(reverse)
 {
+    bool once = v->kind == CLB_V_ITER && !v->u.iter->label;
     struct clb_list l, turned = { 0 };
     struct clb_out b = { .arena = &vm->arena };
 
     (void)c;
-    if (v->kind == CLB_V_ITER && !v->u.iter->label)
-        return clb_vm_fail(vm, CLB_BAD_INPUT,
-                           "a generator cannot be reversed; use '| list' before");
     if (!clb_vm_items(vm, v, &l))
         return false;
     for (size_t i = l.n; i-- > 0;) {
@@ -107,8 +105,9 @@ FILTER(reverse)
         else if (!push(vm, &turned, &l.v[i]))
             return false;
     }
-    return v->kind == CLB_V_STRING ? clb_vm_got(vm, clb_out_done(&b, out))
-                                   : generator(vm, &turned, out);
+    if (v->kind == CLB_V_STRING)
+        return clb_vm_got(vm, clb_out_done(&b, out));
+    return once ? copy_list(vm, &turned, out) : generator(vm, &turned, out);
 }
 
 /* {key: value} as a list of pairs. */

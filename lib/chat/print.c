@@ -111,7 +111,9 @@ bool clb_repr(struct clb_vm *vm, struct clb_out *b, const struct clb_value *v)
     if (!clb_vm_deeper(vm))
         return false;
     if (v->kind == CLB_V_STRING) {
+        clb_out_puts(b, v->safe ? "Markup(" : "");
         repr_string(b, v->u.s);
+        clb_out_puts(b, v->safe ? ")" : "");
         ok = clb_vm_charge(vm, v->u.s->n / 8);
     } else if (v->kind == CLB_V_LIST) {
         ok = repr_items(vm, b, v->u.list, "[", "]");

@@ -129,9 +129,10 @@ TEST_OF(is_same)
     bool equal = false;
 
     (void)c;
-    if (v->kind == v[1].kind && v->kind <= CLB_V_STRING && !clb_equal(vm, v, &v[1], &equal))
+    bool plain = v->kind <= CLB_V_STRING && v->kind != CLB_V_UNDEFINED;
+    if (v->kind == v[1].kind && plain && !clb_equal(vm, v, &v[1], &equal))
         return false;
-    if (v->kind == v[1].kind && v->kind > CLB_V_STRING)
+    if (v->kind == v[1].kind && !plain)
         equal = v->u.list == v[1].u.list;
     *out = clb_v_bool(equal);
     return true;
