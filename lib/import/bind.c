@@ -74,6 +74,25 @@ static void surplus(const struct binder *x, const struct clb_ckpt_tensor *t,
                     name);
 }
 
+/* Both halves of kv_b_proj are filled from it. */
+static const struct clb_ckpt_tensor **
+slots_of_kv_b(const struct binder *x, const struct clb_ckpt_tensor *t, const uint32_t number[2])
+{
+    uint32_t k = 0, v = 0;
+
+    if (number[0] < x->arch->n_layer) {
+        k = *place_of(x, CLB_K_UP, number[0]);
+        v = *place_of(x, CLB_V_UP, number[0]);
+    }
+    if (!k || !v) {
+        surplus(x, t, number, CLB_FOR_KV_B);
+        return NULL;
+    }
+    if (!x->b->dense[v - 1])
+        x->b->dense[v - 1] = t;
+    return &x->b->dense[k - 1];
+}
+
 /* Where a tensor of this name goes; NULL: nowhere, and that was reported or noted. */
 static const struct clb_ckpt_tensor **slot_of(const struct binder *x,
                                               const struct clb_ckpt_tensor *t)
@@ -95,6 +114,8 @@ static const struct clb_ckpt_tensor **slot_of(const struct binder *x,
         clb_note(x->notes, "tensor '%s' is not used", t->t->name);
         return NULL;
     }
+    if (target == CLB_FOR_KV_B)
+        return slots_of_kv_b(x, t, number);
     if (target >= CLB_FOR_EXPERT) {
         if (number[0] < a->n_layer && number[1] < a->layer_experts[number[0]])
             return &x->b->expert[x->b->first[number[0]] + number[1] * CLB_PARTS +
@@ -136,6 +157,20 @@ static void missing(const struct binder *x, int target, uint32_t layer, uint32_t
         clb_problem(x->problems, "tensor '%s' is missing", name);
 }
 
+/* [heads * (nope + value)][latent], reported once. */
+static void check_kv_b(const struct binder *x, const struct clb_tensor_spec *s,
+                       const struct clb_ckpt_tensor *t)
+{
+    const struct clb_arch *a = x->arch;
+
+    if (s->role == CLB_V_UP)
+        return;
+    if (t)
+        check_tensor(x, t, 2, a->n_head * (a->qk_nope_dim + a->value_dim), a->kv_lora_rank);
+    else
+        missing(x, CLB_FOR_KV_B, s->layer, 0);
+}
+
 static void check_dense(const struct binder *x)
 {
     const struct clb_ckpt_tensor **dense = x->b->dense;
@@ -146,7 +181,9 @@ static void check_dense(const struct binder *x)
     for (uint32_t i = 0; clb_arch_tensor(x->arch, i, &s); i++) {
         if (s.role == CLB_OUTPUT && x->arch->tied_embeddings)
             continue;
-        if (dense[i])
+        if (s.role == CLB_K_UP || s.role == CLB_V_UP)
+            check_kv_b(x, &s, dense[i]);
+        else if (dense[i])
             check_tensor(x, dense[i], s.form == CLB_FORM_VECTOR ? 1 : 2, s.rows, s.cols);
         else
             missing(x, (int)s.role, s.layer, 0);

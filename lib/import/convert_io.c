@@ -223,10 +223,10 @@ bool clb_block_pad(struct clb_block *b, uint64_t until, struct clb_err *err)
 
 /* -- through --------------------------------------------------------------------------------- */
 
-/* Packs n rows of w->in, the first of them row `row` of the matrix. */
-static bool pack_rows(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
-                      const struct clb_target *to, uint32_t row, uint32_t n, struct clb_loss *loss,
-                      struct clb_err *err)
+/* Packs n rows from `x` on, the first of them row `row` of the matrix. */
+static bool pack_rows(struct clb_worker *w, const struct clb_source *in, struct clb_block *out,
+                      const struct clb_target *to, const uint8_t *x, uint32_t row, uint32_t n,
+                      struct clb_loss *loss, struct clb_err *err)
 {
     struct clb_pack pack = { in->io->kernels, to->dtype, to->shared, to->book };
     size_t tile_bytes = clb_tile_bytes(to->dtype, to->cols);
@@ -234,7 +234,7 @@ static bool pack_rows(struct clb_worker *w, struct clb_source *in, struct clb_bl
 
     for (uint32_t r = 0; r < n; r += CLB_TILE) {
         uint32_t k = n - r < CLB_TILE ? n - r : CLB_TILE;
-        struct clb_rows m = { w->in + r * row_bytes, in->dtype, k, to->cols };
+        struct clb_rows m = { x + r * row_bytes, in->dtype, k, to->cols };
         uint8_t *tile = clb_block_room(out, tile_bytes, err);
 
         if (!tile)
@@ -247,25 +247,86 @@ static bool pack_rows(struct clb_worker *w, struct clb_source *in, struct clb_bl
     return true;
 }
 
+/* What int8 rows share, if they do. */
+static void start_scales(struct clb_worker *w, const struct clb_target *to)
+{
+    for (uint32_t r = 0; r < clb_rows_padded(to->rows) && to->scale_at; r++)
+        w->scale[r] = r < to->rows ? to->scale : 0;
+}
+
+static bool write_scales(const struct clb_worker *w, struct clb_block *out,
+                         const struct clb_target *to, struct clb_err *err)
+{
+    if (!to->scale_at)
+        return true;
+    return clb_block_pad(out, to->scale_at, err) &&
+           clb_block_write(out, w->scale, clb_row_scale_bytes(to->dtype, to->rows), err);
+}
+
 bool clb_pack_matrix(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
                      const struct clb_target *to, struct clb_loss *loss, struct clb_err *err)
 {
     size_t row_bytes = clb_rows_bytes(in->dtype, 1, to->cols);
     uint32_t step = (uint32_t)(w->in_bytes / row_bytes / CLB_TILE * CLB_TILE);
 
-    for (uint32_t r = 0; r < clb_rows_padded(to->rows) && to->scale_at; r++)
-        w->scale[r] = r < to->rows ? to->scale : 0;
+    start_scales(w, to);
     for (uint32_t row = 0; row < to->rows; row += step) {
         uint32_t n = to->rows - row < step ? to->rows - row : step;
 
         if (!read_bytes(in, w->in, n * row_bytes, err) ||
-            !pack_rows(w, in, out, to, row, n, loss, err))
+            !pack_rows(w, in, out, to, w->in, row, n, loss, err))
             return false;
     }
-    if (!to->scale_at)
-        return true;
-    return clb_block_pad(out, to->scale_at, err) &&
-           clb_block_write(out, w->scale, clb_row_scale_bytes(to->dtype, to->rows), err);
+    return write_scales(w, out, to, err);
+}
+
+struct clb_kv_b clb_kv_b_of(const struct clb_arch *a, enum clb_role role)
+{
+    return (struct clb_kv_b){ .n_head = a->n_head,
+                              .nope = a->qk_nope_dim,
+                              .value = a->value_dim,
+                              .latent = a->kv_lora_rank,
+                              .keys = role == CLB_K_UP };
+}
+
+/* Element by element, whatever their width. */
+static void arrange_kv_b(uint8_t *to, const uint8_t *from, size_t width, const struct clb_kv_b *s)
+{
+    size_t row = s->latent * width;
+
+    for (uint32_t h = 0; h < s->n_head; h++) {
+        const uint8_t *head = from + (size_t)h * (s->nope + s->value) * row;
+
+        if (!s->keys) {
+            memcpy(to + (size_t)h * s->value * row, head + s->nope * row, s->value * row);
+            continue;
+        }
+        for (uint32_t i = 0; i < s->latent; i++)
+            for (uint32_t d = 0; d < s->nope; d++, to += width)
+                memcpy(to, head + d * row + i * width, width);
+    }
+}
+
+bool clb_pack_kv_b(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
+                   const struct clb_target *to, const struct clb_kv_b *shape,
+                   struct clb_loss *loss, struct clb_err *err)
+{
+    size_t width = clb_st_dtype_bytes(in->t->dtype), n = (size_t)(in->t->end - in->t->begin);
+    uint8_t *all = clb_new(n, 1, err), *half = clb_new((size_t)to->rows * to->cols, width, err);
+    float limit = clb_pack_limit(to->dtype);
+    bool ok = all && half && read_bytes(in, all, n, err);
+
+    if (ok && in->io->kernels->largest(all, in->dtype, n / width) > clb_f32_bits(limit))
+        ok = refuse(in, all, n / width, 0, shape->latent, limit, err);
+    if (ok) {
+        arrange_kv_b(half, all, width, shape);
+        start_scales(w, to);
+        ok = pack_rows(w, in, out, to, half, 0, to->rows, loss, err) &&
+             write_scales(w, out, to, err);
+    }
+    clb_free(all);
+    clb_free(half);
+    return ok;
 }
 
 /* Elements that are left in the tensor, but no more than fit in `room` bytes. */

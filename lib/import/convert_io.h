@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 #include "lib/base/err.h"
+#include "lib/format/arch.h"
 #include "lib/import/checkpoint.h"
 #include "lib/import/convert_write.h"
 #include "lib/import/quantise.h"
 
-struct clb_arch;
 
 /* Shared by all threads. */
 struct clb_convert_io {
@@ -79,6 +79,17 @@ struct clb_target {
  * byte, tensor, row and column. */
 bool clb_pack_matrix(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
                      const struct clb_target *to, struct clb_loss *loss, struct clb_err *err);
+/* One half of a latent attention's kv_b_proj [head][nope + value][latent], which is read whole: of
+ * each head k_up has the first `nope` rows, turned to [latent][nope], v_up the others as they
+ * are. */
+struct clb_kv_b {
+    uint32_t n_head, nope, value, latent;
+    bool keys; /* k_up; else v_up */
+};
+struct clb_kv_b clb_kv_b_of(const struct clb_arch *a, enum clb_role role);
+bool clb_pack_kv_b(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
+                   const struct clb_target *to, const struct clb_kv_b *shape,
+                   struct clb_loss *loss, struct clb_err *err);
 /* A vector as f32; rows as they are stored. */
 bool clb_copy_vector(struct clb_worker *w, struct clb_source *in, struct clb_block *out,
                      struct clb_loss *loss, struct clb_err *err);

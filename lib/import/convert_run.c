@@ -51,6 +51,22 @@ static bool write_inv_freq(struct run *r, enum clb_role role, struct clb_block *
     return clb_block_write(out, values, n * sizeof(float), err);
 }
 
+static bool pack_dense(struct run *r, struct clb_worker *w, struct clb_source *in,
+                       struct clb_block *out, const struct clb_tensor *t, struct clb_loss *loss,
+                       struct clb_err *err)
+{
+    const struct clb_target to = { .dtype = t->dtype,
+                                   .rows = t->spec.rows,
+                                   .cols = t->spec.cols,
+                                   .scale_at = t->scale_offset,
+                                   .book = &r->c->book };
+    const struct clb_kv_b shape = clb_kv_b_of(&r->c->arch, t->spec.role);
+
+    if (t->spec.role == CLB_K_UP || t->spec.role == CLB_V_UP)
+        return clb_pack_kv_b(w, in, out, &to, &shape, loss, err);
+    return clb_pack_matrix(w, in, out, &to, loss, err);
+}
+
 static bool convert_dense(struct run *r, struct clb_worker *w, uint32_t i, struct clb_err *err)
 {
     struct clb_conversion *c = r->c;
@@ -65,16 +81,9 @@ static bool convert_dense(struct run *r, struct clb_worker *w, uint32_t i, struc
         ok = write_inv_freq(r, t->spec.role, &out, loss, err);
     } else {
         clb_source_open(&in, &r->io, &c->ckpt, from);
-        ok = t->spec.form == CLB_FORM_ROWS ? clb_copy_rows(w, &in, &out, loss, err)
-             : t->spec.form == CLB_FORM_VECTOR
-                 ? clb_copy_vector(w, &in, &out, loss, err)
-                 : clb_pack_matrix(w, &in, &out,
-                                   &(struct clb_target){ .dtype = t->dtype,
-                                                         .rows = t->spec.rows,
-                                                         .cols = t->spec.cols,
-                                                         .scale_at = t->scale_offset,
-                                                         .book = &c->book },
-                                   loss, err);
+        ok = t->spec.form == CLB_FORM_ROWS     ? clb_copy_rows(w, &in, &out, loss, err)
+             : t->spec.form == CLB_FORM_VECTOR ? clb_copy_vector(w, &in, &out, loss, err)
+                                               : pack_dense(r, w, &in, &out, t, loss, err);
     }
     ok = ok && clb_block_pad(&out, t->offset + t->size, err);
     clb_block_end(&out);

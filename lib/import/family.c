@@ -5,9 +5,11 @@
 #include "lib/import/rope.h"
 
 static const struct clb_family *const families[] = {
-    &clb_family_dots1,    &clb_family_ernie4_5_moe,   &clb_family_exaone_moe, &clb_family_flex_olmo,
-    &clb_family_glm4_moe, &clb_family_hunyuan_v1_moe, &clb_family_minimax_m2, &clb_family_mixtral,
-    &clb_family_olmoe,    &clb_family_phimoe,         &clb_family_qwen2_moe,  &clb_family_qwen3_moe,
+    &clb_family_deepseek_v2,  &clb_family_deepseek_v3,    &clb_family_dots1,
+    &clb_family_ernie4_5_moe, &clb_family_exaone_moe,     &clb_family_flex_olmo,
+    &clb_family_glm4_moe,     &clb_family_hunyuan_v1_moe, &clb_family_llama_moe, &clb_family_minimax_m2,
+    &clb_family_mixtral,      &clb_family_olmoe,          &clb_family_phimoe,
+    &clb_family_qwen2_moe,    &clb_family_qwen3_moe,
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
@@ -225,8 +227,10 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
         return false;
 
     const struct clb_family *f = *family;
-    struct clb_rope_source rope = { config, f->default_theta, f->partial_rotary, o->ignore,
-                                    o->n_ignore };
+    struct clb_rope_source rope = {
+        config,    f->default_theta, f->partial_rotary, f->yarn_scales_attention,
+        o->ignore, o->n_ignore
+    };
     f->start(a);
     if (!read_keys(config, shared_keys, a, err) || !read_keys(config, f->keys, a, err) ||
         !complete(config, a, err) || (f->derive && !f->derive(config, a, notes, err)) ||

@@ -26,7 +26,11 @@ struct clb_family_key {
 #define CLB_KEY_AT(f) offsetof(struct clb_arch, f)
 
 /* What a tensor of the checkpoint is for: an enum clb_role, a part of an expert, or nothing. */
-enum { CLB_FOR_EXPERT = CLB_ROLE_COUNT, CLB_FOR_NOTHING = CLB_FOR_EXPERT + CLB_PARTS };
+enum {
+    CLB_FOR_EXPERT = CLB_ROLE_COUNT,
+    CLB_FOR_NOTHING = CLB_FOR_EXPERT + CLB_PARTS,
+    CLB_FOR_KV_B, /* MLA: per head, what makes keys and what makes values of a latent */
+};
 
 /* '#' stands for a number: the layer first, then the expert. Ends with pattern NULL. */
 struct clb_family_tensor {
@@ -36,8 +40,9 @@ struct clb_family_tensor {
 
 struct clb_family {
     const char *model_type;
-    double default_theta; /* rope_theta of the reference when config.json has none */
-    bool partial_rotary;  /* honours partial_rotary_factor */
+    double default_theta;       /* rope_theta of the reference when config.json has none */
+    bool partial_rotary;        /* honours partial_rotary_factor */
+    bool yarn_scales_attention; /* mscale_all_dim scales scores, squared */
     /* the key that counts layers for predicting further tokens, which stand behind the others and
      * are not used; NULL: none */
     const char *further_layers;
@@ -49,10 +54,10 @@ struct clb_family {
                    struct clb_err *err);
 };
 
-extern const struct clb_family clb_family_dots1, clb_family_ernie4_5_moe, clb_family_exaone_moe,
-    clb_family_flex_olmo, clb_family_glm4_moe, clb_family_hunyuan_v1_moe, clb_family_minimax_m2,
-    clb_family_mixtral, clb_family_olmoe, clb_family_phimoe, clb_family_qwen2_moe,
-    clb_family_qwen3_moe;
+extern const struct clb_family clb_family_deepseek_v2, clb_family_deepseek_v3, clb_family_dots1,
+    clb_family_ernie4_5_moe, clb_family_exaone_moe, clb_family_flex_olmo, clb_family_glm4_moe,
+    clb_family_hunyuan_v1_moe, clb_family_llama_moe, clb_family_minimax_m2, clb_family_mixtral, clb_family_olmoe,
+    clb_family_phimoe, clb_family_qwen2_moe, clb_family_qwen3_moe;
 
 /* Tensors with the same name in all families. */
 extern const struct clb_family_tensor clb_family_common[];
@@ -104,6 +109,8 @@ void clb_family_dense_size(struct clb_arch *a);
 /* n_group and topk_group: with one group there is nothing to choose. */
 bool clb_family_groups(struct clb_settings *c, struct clb_arch *a, enum clb_group_score score,
                        struct clb_err *err);
+/* DeepSeek's names of the widths of multi-head latent attention. */
+bool clb_family_mla(struct clb_settings *c, struct clb_arch *a, struct clb_err *err);
 /* `count` shared experts side by side are one that is count times as wide. */
 bool clb_family_shared(struct clb_settings *c, const char *count, struct clb_arch *a,
                        struct clb_err *err);

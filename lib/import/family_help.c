@@ -109,6 +109,27 @@ bool clb_family_groups(struct clb_settings *c, struct clb_arch *a, enum clb_grou
     return true;
 }
 
+bool clb_family_mla(struct clb_settings *c, struct clb_arch *a, struct clb_err *err)
+{
+    static const char *const must[] = { "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+                                        "v_head_dim" };
+
+    for (size_t i = 0; i < sizeof must / sizeof *must; i++)
+        if (!clb_setting_find(c, must[i]))
+            return clb_setting_missing(c, must[i], err);
+    if (!clb_setting_u32(c, "q_lora_rank", 1, 1 << 16, &a->q_lora_rank, err) ||
+        !clb_setting_u32(c, "kv_lora_rank", 1, 1 << 16, &a->kv_lora_rank, err) ||
+        !clb_setting_u32(c, "qk_nope_head_dim", 1, 2048, &a->qk_nope_dim, err) ||
+        !clb_setting_u32(c, "qk_rope_head_dim", 2, CLB_MAX_ROPE, &a->qk_rope_dim, err) ||
+        !clb_setting_u32(c, "v_head_dim", 1, 4096, &a->value_dim, err))
+        return false;
+    a->attention = CLB_ATTN_MLA;
+    a->n_kv_head = a->n_head;
+    a->head_dim = a->qk_nope_dim + a->qk_rope_dim;
+    a->rope_dim = a->qk_rope_dim;
+    return true;
+}
+
 bool clb_family_shared(struct clb_settings *c, const char *count, struct clb_arch *a,
                        struct clb_err *err)
 {

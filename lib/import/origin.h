@@ -5,6 +5,7 @@
 
 #include "lib/format/arch.h"
 #include "lib/import/convert.h"
+#include "lib/import/convert_io.h"
 
 struct clb_origin {
     const char *dtype; /* static: "BF16" */
@@ -14,6 +15,7 @@ struct clb_origin {
     enum clb_dtype kind;            /* of the stored values */
     const struct clb_pack_kernels *kernels;
     const float *values;
+    struct clb_kv_b kv_b; /* rows of k_up and v_up, which lie in one tensor; n_head 0: they do not */
 };
 
 const struct clb_arch *clb_convert_arch(const struct clb_conversion *c);

@@ -14,6 +14,7 @@ struct rope {
     double max_positions, original; /* original_max_position_embeddings, or max_positions */
     float *inv_freq;                /* [dim / 2] out */
     double scale;                   /* on cos and sin, out */
+    double score_scale;             /* on scores, out; 0: none */
     float *inv_freq_long;           /* longrope: beyond the original context, out */
     double scale_long;              /* 0: there are no such */
 };
@@ -89,6 +90,8 @@ static bool yarn_scale(struct rope *r, double factor, struct clb_err *err)
         !clb_setting_f64(r->set, "mscale", 0, 1e6, &m, err) ||
         !clb_setting_f64(r->set, "mscale_all_dim", 0, 1e6, &all, err))
         return false;
+    if (all > 0)
+        r->score_scale = yarn_mscale(factor, all) * yarn_mscale(factor, all);
     if (given > 0)
         r->scale = given;
     else if (m > 0 && all > 0)
@@ -303,8 +306,10 @@ static bool read_dim(struct rope *r, const struct clb_rope_source *from, const s
     return clb_err_place(err, from->config->file, "head_dim", CLB_NO_OFFSET);
 }
 
-static void fill(struct clb_arch *a, const struct rope *r)
+static void fill(struct clb_arch *a, const struct rope *r, bool scales_attention)
 {
+    if (scales_attention && r->score_scale > 0)
+        a->attn_scale = (float)(r->score_scale / sqrt(a->head_dim));
     a->rope_dim = r->dim;
     a->rope_scale = r->scale == 1 ? 0 : (float)r->scale;
     if (!(r->scale_long > 0))
@@ -336,7 +341,7 @@ bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float
         !compute(&r, err))
         goto done;
     clb_settings_check_rest(&set, from->ignore, from->n_ignore, problems);
-    fill(a, &r);
+    fill(a, &r, from->scales_attention);
     ok = true;
 done:
     clb_settings_free(&set);

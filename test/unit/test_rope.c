@@ -13,7 +13,7 @@ static struct clb_err err;
 static bool read_rope(const char *json, uint32_t dim, uint32_t max_positions)
 {
     struct clb_settings config = { 0 };
-    struct clb_rope_source from = { &config, 1e4, false, NULL, 0 };
+    struct clb_rope_source from = { &config, 1e4, false, false, NULL, 0 };
 
     clb_problems_free(&problems);
     arch = (struct clb_arch){ .head_dim = dim, .max_positions = max_positions };

@@ -1,0 +1,76 @@
+/* DeepSeek-V2 and V2-Lite: latent attention, softmax router, optionally limited to groups of
+ * experts by their best one. Norms of latents have an epsilon of their own, which config.json does
+ * not name. */
+#include "lib/import/family.h"
+
+static void start(struct clb_arch *a)
+{
+    a->rope = CLB_ROPE_INTERLEAVED;
+    a->router = CLB_ROUTER_SOFTMAX_TOPK;
+    a->lora_norm_eps = 1e-6f;
+}
+
+static const struct clb_family_key keys[] = {
+    { "moe_intermediate_size", NULL, CLB_KEY_U32, CLB_KEY_AT(expert_size), true, 1, 1 << 24 },
+    { "intermediate_size", NULL, CLB_KEY_U32, CLB_KEY_AT(dense_size), true, 1, 1 << 24 },
+    { "routed_scaling_factor", NULL, CLB_KEY_F32, CLB_KEY_AT(routed_scale), true, 1e-6, 1e6 },
+    { NULL, NULL, CLB_KEY_U32, 0, false, 0, 0 },
+};
+
+static const struct clb_family_tensor tensors[] = {
+    { "model.layers.#.self_attn.q_a_proj.weight", CLB_Q_A },
+    { "model.layers.#.self_attn.q_a_layernorm.weight", CLB_Q_A_NORM },
+    { "model.layers.#.self_attn.q_b_proj.weight", CLB_Q },
+    { "model.layers.#.self_attn.kv_a_proj_with_mqa.weight", CLB_KV_A },
+    { "model.layers.#.self_attn.kv_a_layernorm.weight", CLB_KV_A_NORM },
+    { "model.layers.#.self_attn.kv_b_proj.weight", CLB_FOR_KV_B },
+    { "model.layers.#.mlp.gate.weight", CLB_ROUTER },
+    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
+    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
+    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
+    { "model.layers.#.mlp.shared_experts.gate_proj.weight", CLB_SHARED_GATE_PROJ },
+    { "model.layers.#.mlp.shared_experts.up_proj.weight", CLB_SHARED_UP },
+    { "model.layers.#.mlp.shared_experts.down_proj.weight", CLB_SHARED_DOWN },
+    { "model.layers.#.mlp.gate_proj.weight", CLB_DENSE_GATE },
+    { "model.layers.#.mlp.up_proj.weight", CLB_DENSE_UP },
+    { "model.layers.#.mlp.down_proj.weight", CLB_DENSE_DOWN },
+    { NULL, 0 },
+};
+
+/* "greedy" chooses among all experts, whatever n_group says. */
+static bool read_groups(struct clb_settings *config, struct clb_arch *a, struct clb_err *err)
+{
+    char method[32] = "greedy";
+
+    if (!clb_family_word(config, "topk_method", "greedy|group_limited_greedy", err) ||
+        !clb_setting_text(config, "topk_method", method, sizeof method, err))
+        return false;
+    clb_setting_find(config, "n_group");
+    clb_setting_find(config, "topk_group");
+    return !strcmp(method, "greedy") || clb_family_groups(config, a, CLB_GROUP_MAX, err);
+}
+
+static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
+                   struct clb_err *err)
+{
+    (void)notes;
+    clb_setting_find(config, "seq_aux"); /* training */
+    clb_setting_find(config, "ep_size"); /* how the publisher spreads experts */
+    return clb_family_mla(config, a, err) && read_groups(config, a, err) &&
+           clb_family_flag(config, "attention_bias", false, err) &&
+           clb_family_flag(config, "norm_topk_prob", false, err) &&
+           clb_family_word(config, "scoring_func", "softmax", err) &&
+           clb_family_number(config, "moe_layer_freq", 1, err) &&
+           clb_family_shared(config, "n_shared_experts", a, err) &&
+           clb_family_first_dense(config, "first_k_dense_replace", a, err);
+}
+
+const struct clb_family clb_family_deepseek_v2 = {
+    .model_type = "deepseek_v2",
+    .default_theta = 1e4,
+    .yarn_scales_attention = true,
+    .start = start,
+    .keys = keys,
+    .tensors = tensors,
+    .derive = derive,
+};
