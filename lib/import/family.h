@@ -56,8 +56,8 @@ struct clb_family {
 
 extern const struct clb_family clb_family_deepseek_v2, clb_family_deepseek_v3, clb_family_dots1,
     clb_family_ernie4_5_moe, clb_family_exaone_moe, clb_family_flex_olmo, clb_family_glm4_moe,
-    clb_family_hunyuan_v1_moe, clb_family_llama_moe, clb_family_minimax_m2, clb_family_mixtral, clb_family_olmoe,
-    clb_family_phimoe, clb_family_qwen2_moe, clb_family_qwen3_moe;
+    clb_family_hunyuan_v1_moe, clb_family_llama_moe, clb_family_minimax_m2, clb_family_mixtral,
+    clb_family_olmoe, clb_family_phimoe, clb_family_qwen2_moe, clb_family_qwen3_moe;
 
 /* Tensors with the same name in all families. */
 extern const struct clb_family_tensor clb_family_common[];

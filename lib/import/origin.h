@@ -15,7 +15,7 @@ struct clb_origin {
     enum clb_dtype kind;            /* of the stored values */
     const struct clb_pack_kernels *kernels;
     const float *values;
-    struct clb_kv_b kv_b; /* rows of k_up and v_up, which lie in one tensor; n_head 0: they do not */
+    struct clb_kv_b kv_b; /* of k_up and v_up, which lie in one tensor; n_head 0: another one */
 };
 
 const struct clb_arch *clb_convert_arch(const struct clb_conversion *c);

@@ -17,9 +17,9 @@ struct clb_rope_source {
 };
 
 /* a->head_dim and a->max_positions are known; a->rope_dim, where not 0, is the width to rotate.
- * Fills a->rope_dim, a->rope_scale, a->attn_scale and inv_freq[rope_dim / 2] (room for CLB_MAX_ROPE / 2), and for
- * longrope a->rope_long_from, a->rope_scale_long and inv_freq_long. Keys that were not used are
- * problems. */
+ * Fills a->rope_dim, a->rope_scale, a->attn_scale and inv_freq[rope_dim / 2] (room for
+ * CLB_MAX_ROPE / 2), and for longrope a->rope_long_from, a->rope_scale_long and inv_freq_long.
+ * Keys that were not used are problems. */
 bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float *inv_freq,
                    float *inv_freq_long, struct clb_problems *problems, struct clb_err *err);
 
