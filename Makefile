@@ -83,6 +83,13 @@ lib: $(LIB) $(SHARED) $(BUILD)/colibri.pc
 programs: $(PROGRAMS:%=$(BUILD)/bin/%)
 examples: $(EXAMPLES:%=$(BUILD)/%)
 
+# Everything but the arithmetic and the tokenizer is small rather than fast: the engine fits in 500 KB.
+SMALL := $(filter lib/api/% lib/backend/% lib/base/% lib/chat/% lib/format/% lib/import/% lib/model/% \
+                  lib/session/% lib/token/tables% lib/token/spm% kernels/cpu/cpu_acts.c,$(LIB_SRC))
+SMALL := $(filter-out $(addprefix lib/base/,crc.c fmath.c json.c pool.c),$(SMALL))
+$(call obj,$(filter-out $(SMALL) kernels/avx%,$(LIB_SRC))): ISA := -fno-align-loops -fno-align-jumps
+$(call obj,$(SMALL)): ISA := $(if $(filter -O2,$(CFLAGS)),-Os)
+
 # Only these folders, and clb_expf, may use wide instructions; it is decided at run time.
 $(BUILD)/kernels/avx2/%.o:           ISA := -mavx2 -mfma -mf16c
 $(BUILD)/kernels/avx2/%_avxvnni.c.o: ISA := -mavx2 -mfma -mf16c -mavxvnni

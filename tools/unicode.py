@@ -41,10 +41,17 @@ def array(kind, name, values):
     out.write("};\n\n")
 
 
-def tuples(name, values):
-    out.write(f"const uint32_t {name}[{len(values)}][{len(values[0])}] = {{\n")
+def tuples(kind, name, values):
+    width = "" if kind.startswith("struct") else f"[{len(values[0])}]"
+    out.write(f"const {kind} {name}[{len(values)}]{width} = {{\n")
     rows("{" + ",".join(map(str, v)) + "}," for v in values)
     out.write("};\n\n")
+
+
+def planes(name, points):
+    """Where the code points of each plane begin; only planes 0 to 2 have any."""
+    assert max(points) < 0x30000
+    array("uint16_t", f"{name}_plane", [sum(c >> 16 < p for c in points) for p in range(4)])
 
 
 def distinct(values, size):
@@ -119,19 +126,25 @@ def normalisation():
     array("uint8_t", "clb_uc_ccc", classes_used)
     decompositions("clb_uc_canonical", canonical)
     decompositions("clb_uc_compat", compat)
-    tuples("clb_uc_pairs", [(a, b, c) for (a, b), c in sorted(pairs.items())])
+    assert all(a >> 16 == b >> 16 == c >> 16 for (a, b), c in pairs.items())
+    planes("clb_uc_pairs", [a for a, _ in pairs])
+    tuples("uint16_t", "clb_uc_pairs", [(a & 0xFFFF, b & 0xFFFF, c & 0xFFFF) for (a, b), c in sorted(pairs.items())])
 
 
 def decompositions(name, table):
-    """Sorted code points, where the full decomposition of each starts (UTF-8), and these bytes."""
+    """Low halves of the sorted code points, where the full decomposition (UTF-8) of every 16th starts, how many bytes
+    each has, and these bytes."""
     text, at = b"", []
     for c in sorted(table):
         at.append(len(text))
         text += table[c].encode()
     at.append(len(text))
     assert len(text) < 65536
-    array("uint32_t", name, sorted(table))
-    array("uint16_t", f"{name}_at", at)
+    lengths = [b - a for a, b in zip(at, at[1:])]
+    planes(name, table)
+    array("uint16_t", name, [c & 0xFFFF for c in sorted(table)])
+    array("uint16_t", f"{name}_at", at[::16])
+    array("uint8_t", f"{name}_bytes", lengths)
     array("uint8_t", f"{name}_text", text)
 
 
@@ -139,7 +152,25 @@ def lower_case():
     lower = normalizers.Lowercase().normalize_str
     table = {c: lower(chr(c)) for c in POINTS if lower(chr(c)) != chr(c)}
     assert [c for c, s in table.items() if len(s) != 1] == [0x130]
-    tuples("clb_uc_lower", [(c, ord(s)) for c, s in sorted(table.items()) if len(s) == 1])
+    tuples("struct clb_uc_range", "clb_uc_lower", ranges({c: ord(s) for c, s in table.items() if len(s) == 1}))
+
+
+def ranges(table):
+    """(first, what is added, how many, in steps of 1 or 2): the longest run from each code point on."""
+    points, result = sorted(table), []
+    while points:
+        first = points[0]
+        runs = []
+        for step in (1, 2):
+            n = 1
+            while n < len(points) and n < 255 and points[n] == first + n * step and \
+                    table[points[n]] - points[n] == table[first] - first:
+                n += 1
+            runs.append((n, step))
+        n, step = max(runs)
+        result.append((first, table[first] - first, n, step))
+        points = points[n:]
+    return result
 
 
 out.write("/* unicode_tables.c - made by tools/unicode.py; do not edit. */\n")

@@ -81,24 +81,33 @@ static void push(struct stretch *t, uint32_t c)
     t->n++;
 }
 
-static long find(const uint32_t *sorted, unsigned n, uint32_t c)
+/* sorted: low halves; those of plane p are plane[p] .. plane[p + 1] - 1. */
+static long find(const uint16_t *sorted, const uint16_t plane[4], uint32_t c)
 {
-    unsigned low = 0, high = n;
+    if (c >> 16 > 2)
+        return -1;
+    unsigned low = plane[c >> 16], end = plane[(c >> 16) + 1], high = end;
+    uint16_t half = (uint16_t)c;
 
     while (low < high) {
         unsigned mid = (low + high) / 2;
-        if (sorted[mid] < c)
+        if (sorted[mid] < half)
             low = mid + 1;
         else
             high = mid;
     }
-    return low < n && sorted[low] == c ? (long)low : -1;
+    return low < end && sorted[low] == half ? (long)low : -1;
 }
 
-static void push_text(struct stretch *t, const uint8_t *text, unsigned from, unsigned to)
+static void push_text(struct stretch *t, const uint8_t *text, const uint16_t *at,
+                      const uint8_t *bytes, unsigned i)
 {
-    const char *p = (const char *)text + from, *end = (const char *)text + to;
+    const char *p = (const char *)text + at[i / 16], *end;
     unsigned n;
+
+    for (unsigned k = i / 16 * 16; k < i; k++)
+        p += bytes[k];
+    end = p + bytes[i];
 
     for (; p < end; p += n)
         push(t, clb_utf8_get(p, end, &n));
@@ -118,10 +127,10 @@ static void decompose(struct stretch *t, uint32_t c, enum clb_form form)
     if (c < 0xa0)
         push(t, c);
     else if ((form == CLB_NFKC || form == CLB_NFKD) &&
-             (i = find(clb_uc_compat, CLB_UC_COMPAT, c)) >= 0)
-        push_text(t, clb_uc_compat_text, clb_uc_compat_at[i], clb_uc_compat_at[i + 1]);
-    else if ((i = find(clb_uc_canonical, CLB_UC_CANONICAL, c)) >= 0)
-        push_text(t, clb_uc_canonical_text, clb_uc_canonical_at[i], clb_uc_canonical_at[i + 1]);
+             (i = find(clb_uc_compat, clb_uc_compat_plane, c)) >= 0)
+        push_text(t, clb_uc_compat_text, clb_uc_compat_at, clb_uc_compat_bytes, (unsigned)i);
+    else if ((i = find(clb_uc_canonical, clb_uc_canonical_plane, c)) >= 0)
+        push_text(t, clb_uc_canonical_text, clb_uc_canonical_at, clb_uc_canonical_bytes, (unsigned)i);
     else
         push(t, c);
 }
@@ -153,17 +162,20 @@ static uint32_t pair(uint32_t a, uint32_t b)
     if (a - HANGUL_S < N_HANGUL_S && (a - HANGUL_S) % N_HANGUL_T == 0 && b > HANGUL_T &&
         b < HANGUL_T + N_HANGUL_T)
         return a + (b - HANGUL_T);
-    unsigned low = 0, high = CLB_UC_PAIRS;
+    if (a >> 16 > 2 || a >> 16 != b >> 16)
+        return 0;
+    unsigned low = clb_uc_pairs_plane[a >> 16], end = clb_uc_pairs_plane[(a >> 16) + 1], high = end;
+    uint16_t first = (uint16_t)a, second = (uint16_t)b;
     while (low < high) {
         unsigned mid = (low + high) / 2;
-        const uint32_t *row = clb_uc_pairs[mid];
-        if (row[0] < a || (row[0] == a && row[1] < b))
+        const uint16_t *row = clb_uc_pairs[mid];
+        if (row[0] < first || (row[0] == first && row[1] < second))
             low = mid + 1;
         else
             high = mid;
     }
-    if (low < CLB_UC_PAIRS && clb_uc_pairs[low][0] == a && clb_uc_pairs[low][1] == b)
-        return clb_uc_pairs[low][2];
+    if (low < end && clb_uc_pairs[low][0] == first && clb_uc_pairs[low][1] == second)
+        return (a & ~0xffffu) | clb_uc_pairs[low][2];
     return 0;
 }
 

@@ -23,12 +23,16 @@ static uint32_t lower(uint32_t c)
     unsigned low = 0, high = CLB_UC_LOWER;
     while (low < high) {
         unsigned mid = (low + high) / 2;
-        if (clb_uc_lower[mid][0] < c)
+        if (clb_uc_lower[mid].first <= c)
             low = mid + 1;
         else
             high = mid;
     }
-    return low < CLB_UC_LOWER && clb_uc_lower[low][0] == c ? clb_uc_lower[low][1] : c;
+    if (!low)
+        return c;
+    const struct clb_uc_range *r = &clb_uc_lower[low - 1];
+    uint32_t ahead = c - r->first;
+    return ahead % r->step || ahead / r->step >= r->n ? c : (uint32_t)((int32_t)c + r->add);
 }
 
 void clb_lower_case(struct clb_str s, struct clb_text *out)

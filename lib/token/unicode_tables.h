@@ -8,7 +8,7 @@ enum {
     CLB_UC_CANONICAL = 2060,
     CLB_UC_COMPAT = 3678,
     CLB_UC_PAIRS = 940,
-    CLB_UC_LOWER = 1487,
+    CLB_UC_LOWER = 185,
     CLB_UC_NUMERIC = 13
 };
 
@@ -24,16 +24,27 @@ extern const uint8_t clb_uc_norm_mid[2048];   /* [group][64] blocks */
 extern const uint8_t clb_uc_norm_block[3840]; /* [block][16] */
 extern const uint8_t clb_uc_ccc[55];
 
-/* Sorted code points; the full decomposition of [i] is the UTF-8 text [at[i], at[i + 1]). */
-extern const uint32_t clb_uc_canonical[CLB_UC_CANONICAL];
-extern const uint16_t clb_uc_canonical_at[CLB_UC_CANONICAL + 1];
+/* Sorted code points, low halves: those of plane p are [plane[p], plane[p + 1]). The full
+ * decomposition of [i] is bytes[i] bytes of UTF-8 in the text; at[i / 16] is where that of the first
+ * of 16 begins. */
+extern const uint16_t clb_uc_canonical_plane[4], clb_uc_canonical[CLB_UC_CANONICAL];
+extern const uint16_t clb_uc_canonical_at[CLB_UC_CANONICAL / 16 + 1];
+extern const uint8_t clb_uc_canonical_bytes[CLB_UC_CANONICAL];
 extern const uint8_t clb_uc_canonical_text[7861];
 /* The same for compatibility, only where it differs from the canonical one. */
-extern const uint32_t clb_uc_compat[CLB_UC_COMPAT];
-extern const uint16_t clb_uc_compat_at[CLB_UC_COMPAT + 1];
+extern const uint16_t clb_uc_compat_plane[4], clb_uc_compat[CLB_UC_COMPAT];
+extern const uint16_t clb_uc_compat_at[CLB_UC_COMPAT / 16 + 1];
+extern const uint8_t clb_uc_compat_bytes[CLB_UC_COMPAT];
 extern const uint8_t clb_uc_compat_text[10304];
 
-extern const uint32_t clb_uc_pairs[CLB_UC_PAIRS][3]; /* first, second, composed; sorted */
-extern const uint32_t clb_uc_lower[CLB_UC_LOWER][2]; /* upper, lower; sorted; U+0130 is not here */
+/* First, second, composed, all of one plane; sorted. */
+extern const uint16_t clb_uc_pairs_plane[4], clb_uc_pairs[CLB_UC_PAIRS][3];
+/* first, first + step, ... (n of them): `add` makes them lower case. */
+struct clb_uc_range {
+    uint32_t first;
+    int32_t add;
+    uint8_t n, step;
+};
+extern const struct clb_uc_range clb_uc_lower[CLB_UC_LOWER]; /* sorted; U+0130 is not here */
 
 #endif

@@ -423,7 +423,7 @@ END
     # what is held at the end keeps to the limit; the expert cache has made room for the batch
     run -0 --separate-stderr colibri-run --memory 12M --json -n 4 -p "$ask" "$M"
     jq -e '.pools | map(.reserved) | add <= 12 * 1024 * 1024' <<<"$stderr"
-    held=$(jq -r '.pools.weights | [.used, .reserved, .reserved_peak] | map(. / 1e5 | round / 10 | "\(.) MB") | join("  ")' <<<"$stderr")
+    held=$(jq -r '.pools.weights | [.used, .reserved, .reserved_peak] | map(. / 1e5 | round | "\(. / 10 | floor).\(. % 10) MB") | join("  ")' <<<"$stderr")
     run -0 --separate-stderr colibri-run --memory 12M --stats -n 4 -p "$ask" "$M"
     has "$stderr" "weights       $held"
 }
