@@ -228,7 +228,7 @@ bool bench_print(struct clb_text *t, struct clb_err *err)
 {
     bool ok = t->failed ? clb_fail_nomem(err, t->n) : true;
 
-    if (ok)
+    if (ok && t->n) /* empty: p is NULL */
         fwrite(t->p, 1, t->n, stdout);
     clb_text_free(t);
     return ok;

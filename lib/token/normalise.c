@@ -130,7 +130,8 @@ static void decompose(struct stretch *t, uint32_t c, enum clb_form form)
              (i = find(clb_uc_compat, clb_uc_compat_plane, c)) >= 0)
         push_text(t, clb_uc_compat_text, clb_uc_compat_at, clb_uc_compat_bytes, (unsigned)i);
     else if ((i = find(clb_uc_canonical, clb_uc_canonical_plane, c)) >= 0)
-        push_text(t, clb_uc_canonical_text, clb_uc_canonical_at, clb_uc_canonical_bytes, (unsigned)i);
+        push_text(t, clb_uc_canonical_text, clb_uc_canonical_at, clb_uc_canonical_bytes,
+                  (unsigned)i);
     else
         push(t, c);
 }

@@ -25,8 +25,8 @@ extern const uint8_t clb_uc_norm_block[3840]; /* [block][16] */
 extern const uint8_t clb_uc_ccc[55];
 
 /* Sorted code points, low halves: those of plane p are [plane[p], plane[p + 1]). The full
- * decomposition of [i] is bytes[i] bytes of UTF-8 in the text; at[i / 16] is where that of the first
- * of 16 begins. */
+ * decomposition of [i] is bytes[i] bytes of UTF-8 in the text; at[i / 16] is where that of the
+ * first of 16 begins. */
 extern const uint16_t clb_uc_canonical_plane[4], clb_uc_canonical[CLB_UC_CANONICAL];
 extern const uint16_t clb_uc_canonical_at[CLB_UC_CANONICAL / 16 + 1];
 extern const uint8_t clb_uc_canonical_bytes[CLB_UC_CANONICAL];
