@@ -109,6 +109,7 @@ static void test_other_user(void)
         printf("# needs root, and a file system that forgets\n");
         return;
     }
+    fflush(stdout);
     pid_t child = fork();
     if (child == 0)
         _exit(other_user());

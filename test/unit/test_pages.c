@@ -111,6 +111,7 @@ static void test_lock(void)
     return;
 #endif
     int status = -1;
+    fflush(stdout);
     pid_t child = fork();
 
     if (child == 0)
