@@ -51,6 +51,20 @@ const struct clb_family_tensor clb_family_common[] = {
     { NULL, 0 },
 };
 
+const struct clb_family_tensor clb_family_mlp[] = {
+    { "model.layers.#.mlp.gate.weight", CLB_ROUTER },
+    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
+    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
+    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
+    { "model.layers.#.mlp.shared_experts.gate_proj.weight", CLB_SHARED_GATE_PROJ },
+    { "model.layers.#.mlp.shared_experts.up_proj.weight", CLB_SHARED_UP },
+    { "model.layers.#.mlp.shared_experts.down_proj.weight", CLB_SHARED_DOWN },
+    { "model.layers.#.mlp.gate_proj.weight", CLB_DENSE_GATE },
+    { "model.layers.#.mlp.up_proj.weight", CLB_DENSE_UP },
+    { "model.layers.#.mlp.down_proj.weight", CLB_DENSE_DOWN },
+    { NULL, 0 },
+};
+
 /* Names of activation functions, as the reference spells them. */
 static const struct {
     const char *name;
@@ -279,10 +293,10 @@ static bool match(const char *pattern, const char *name, uint32_t number[2])
 
 bool clb_family_match(const struct clb_family *f, const char *name, int *target, uint32_t number[2])
 {
-    const struct clb_family_tensor *list[] = { f->tensors, clb_family_common };
+    const struct clb_family_tensor *list[] = { f->tensors, f->mlp, clb_family_common };
 
-    for (int i = 0; i < 2; i++)
-        for (const struct clb_family_tensor *t = list[i]; t->pattern; t++)
+    for (int i = 0; i < 3; i++)
+        for (const struct clb_family_tensor *t = list[i]; t && t->pattern; t++)
             if (match(t->pattern, name, number)) {
                 *target = t->target;
                 return true;
@@ -293,12 +307,12 @@ bool clb_family_match(const struct clb_family *f, const char *name, int *target,
 bool clb_family_name(const struct clb_family *f, int target, uint32_t layer, uint32_t expert,
                      char *buf, size_t n)
 {
-    const struct clb_family_tensor *list[] = { f->tensors, clb_family_common };
+    const struct clb_family_tensor *list[] = { f->tensors, f->mlp, clb_family_common };
     uint32_t number[2] = { layer, expert };
     size_t used = 0, k = 0;
 
-    for (int i = 0; i < 2; i++)
-        for (const struct clb_family_tensor *t = list[i]; t->pattern; t++) {
+    for (int i = 0; i < 3; i++)
+        for (const struct clb_family_tensor *t = list[i]; t && t->pattern; t++) {
             if (t->target != target)
                 continue;
             for (const char *p = t->pattern; *p && used + 12 < n; p++)

@@ -48,7 +48,8 @@ struct clb_family {
     const char *further_layers;
     void (*start)(struct clb_arch *a); /* fixed properties and defaults */
     const struct clb_family_key *keys; /* beside those all families share; ends with key NULL */
-    const struct clb_family_tensor *tensors; /* beside those all families share */
+    const struct clb_family_tensor *mlp;     /* clb_family_mlp, or NULL: names of its own */
+    const struct clb_family_tensor *tensors; /* beside those all families share; NULL: none */
     /* What a table cannot say; NULL: nothing. Runs after the keys were read. */
     bool (*derive)(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
                    struct clb_err *err);
@@ -61,6 +62,8 @@ extern const struct clb_family clb_family_deepseek_v2, clb_family_deepseek_v3, c
 
 /* Tensors with the same name in all families. */
 extern const struct clb_family_tensor clb_family_common[];
+/* Router, experts, shared experts and dense MLPs by the names that most families give them. */
+extern const struct clb_family_tensor clb_family_mlp[];
 
 struct clb_family_options {
     struct clb_ignore *ignore; /* [n_ignore] keys that the user accepts; their states are filled */

@@ -26,17 +26,7 @@ static const struct clb_family_tensor tensors[] = {
     { "model.layers.#.self_attn.kv_a_proj_with_mqa.weight", CLB_KV_A },
     { "model.layers.#.self_attn.kv_a_layernorm.weight", CLB_KV_A_NORM },
     { "model.layers.#.self_attn.kv_b_proj.weight", CLB_FOR_KV_B },
-    { "model.layers.#.mlp.gate.weight", CLB_ROUTER },
     { "model.layers.#.mlp.gate.e_score_correction_bias", CLB_ROUTER_CORRECTION },
-    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
-    { "model.layers.#.mlp.shared_experts.gate_proj.weight", CLB_SHARED_GATE_PROJ },
-    { "model.layers.#.mlp.shared_experts.up_proj.weight", CLB_SHARED_UP },
-    { "model.layers.#.mlp.shared_experts.down_proj.weight", CLB_SHARED_DOWN },
-    { "model.layers.#.mlp.gate_proj.weight", CLB_DENSE_GATE },
-    { "model.layers.#.mlp.up_proj.weight", CLB_DENSE_UP },
-    { "model.layers.#.mlp.down_proj.weight", CLB_DENSE_DOWN },
     { NULL, 0 },
 };
 
@@ -68,6 +58,7 @@ const struct clb_family clb_family_deepseek_v3 = {
     .further_layers = "num_nextn_predict_layers",
     .start = start,
     .keys = keys,
+    .mlp = clb_family_mlp,
     .tensors = tensors,
     .derive = derive,
 };

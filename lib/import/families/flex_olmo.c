@@ -22,10 +22,6 @@ static const struct clb_family_key keys[] = {
 static const struct clb_family_tensor tensors[] = {
     { "model.layers.#.post_attention_layernorm.weight", CLB_ATTN_NORM },
     { "model.layers.#.post_feedforward_layernorm.weight", CLB_MLP_NORM },
-    { "model.layers.#.mlp.gate.weight", CLB_ROUTER },
-    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
     { NULL, 0 },
 };
 
@@ -41,6 +37,7 @@ const struct clb_family clb_family_flex_olmo = {
     .default_theta = 5e5,
     .start = start,
     .keys = keys,
+    .mlp = clb_family_mlp,
     .tensors = tensors,
     .derive = derive,
 };

@@ -21,17 +21,7 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.mlp.gate.weight", CLB_ROUTER },
     { "model.layers.#.mlp.gate.e_score_correction_bias", CLB_ROUTER_CORRECTION },
-    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
-    { "model.layers.#.mlp.gate_proj.weight", CLB_DENSE_GATE },
-    { "model.layers.#.mlp.up_proj.weight", CLB_DENSE_UP },
-    { "model.layers.#.mlp.down_proj.weight", CLB_DENSE_DOWN },
-    { "model.layers.#.mlp.shared_experts.gate_proj.weight", CLB_SHARED_GATE_PROJ },
-    { "model.layers.#.mlp.shared_experts.up_proj.weight", CLB_SHARED_UP },
-    { "model.layers.#.mlp.shared_experts.down_proj.weight", CLB_SHARED_DOWN },
     { NULL, 0 },
 };
 
@@ -57,6 +47,7 @@ const struct clb_family clb_family_glm4_moe = {
     .further_layers = "num_nextn_predict_layers",
     .start = start,
     .keys = keys,
+    .mlp = clb_family_mlp,
     .tensors = tensors,
     .derive = derive,
 };

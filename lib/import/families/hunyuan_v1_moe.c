@@ -21,9 +21,6 @@ static const struct clb_family_tensor tensors[] = {
     { "model.layers.#.self_attn.query_layernorm.weight", CLB_Q_NORM },
     { "model.layers.#.self_attn.key_layernorm.weight", CLB_K_NORM },
     { "model.layers.#.mlp.gate.wg.weight", CLB_ROUTER },
-    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
     { "model.layers.#.mlp.shared_mlp.gate_proj.weight", CLB_SHARED_GATE_PROJ },
     { "model.layers.#.mlp.shared_mlp.up_proj.weight", CLB_SHARED_UP },
     { "model.layers.#.mlp.shared_mlp.down_proj.weight", CLB_SHARED_DOWN },
@@ -99,6 +96,7 @@ const struct clb_family clb_family_hunyuan_v1_moe = {
     .default_theta = 1e4,
     .start = start,
     .keys = keys,
+    .mlp = clb_family_mlp,
     .tensors = tensors,
     .derive = derive,
 };

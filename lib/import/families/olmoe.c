@@ -19,18 +19,10 @@ static const struct clb_family_key keys[] = {
     { NULL, NULL, CLB_KEY_U32, 0, false, 0, 0 },
 };
 
-static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.mlp.gate.weight", CLB_ROUTER },
-    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
-    { NULL, 0 },
-};
-
 const struct clb_family clb_family_olmoe = {
     .model_type = "olmoe",
     .default_theta = 1e4,
     .start = start,
     .keys = keys,
-    .tensors = tensors,
+    .mlp = clb_family_mlp,
 };

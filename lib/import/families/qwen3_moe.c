@@ -19,17 +19,6 @@ static const struct clb_family_key keys[] = {
     { NULL, NULL, CLB_KEY_U32, 0, false, 0, 0 },
 };
 
-static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.mlp.gate.weight", CLB_ROUTER },
-    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
-    { "model.layers.#.mlp.gate_proj.weight", CLB_DENSE_GATE },
-    { "model.layers.#.mlp.up_proj.weight", CLB_DENSE_UP },
-    { "model.layers.#.mlp.down_proj.weight", CLB_DENSE_DOWN },
-    { NULL, 0 },
-};
-
 /* With use_sliding_window the reference gives every layer the window, whatever max_window_layers
  * says; without it neither key means anything. */
 static bool read_window(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
@@ -66,6 +55,6 @@ const struct clb_family clb_family_qwen3_moe = {
     .default_theta = 1e4,
     .start = start,
     .keys = keys,
-    .tensors = tensors,
+    .mlp = clb_family_mlp,
     .derive = derive,
 };
