@@ -13,8 +13,9 @@
  * A call needs less than 128 KB of stack; threads of the library have their own.
  *
  * Objects: a model (weights; immutable, shared), sessions (one sequence each: tokens, KV cache,
- * sampler) and batches (rows of several sessions run together). Functions return 0 or a
- * colibri_status unless they say otherwise; after a failure colibri_last_error() of the same thread
+ * sampler), batches (rows of several sessions run together) and schedulers (requests that wait,
+ * run side by side and answer by callbacks). Functions return 0 or a colibri_status unless they say
+ * otherwise; after a failure colibri_last_error() of the same thread
  * has the message, and colibri_last_error_info() the coordinates. Logits of a sequence are the same
  * bits whatever else shares the batch, however many threads there are and however its prompt was
  * cut. */
@@ -47,7 +48,8 @@ enum colibri_status {
     COLIBRI_NO_SPACE = 4,    /* not enough memory or disk */
     COLIBRI_UNSUPPORTED = 5, /* valid, but this build or machine cannot do it */
     COLIBRI_DEVICE = 6,      /* the accelerator failed */
-    COLIBRI_CANCELLED = 7    /* reserved: no call of this version returns it */
+    COLIBRI_CANCELLED = 7,   /* reserved: no call of this version returns it */
+    COLIBRI_BUSY = 8         /* the queue is full: the same call may succeed later */
 };
 
 struct colibri_error {
@@ -266,7 +268,11 @@ enum colibri_finish {
     COLIBRI_FINISH_LENGTH = 0,
     COLIBRI_FINISH_EOS = 1,
     COLIBRI_FINISH_CALLBACK = 2,
-    COLIBRI_FINISH_CONTEXT = 3
+    COLIBRI_FINISH_CONTEXT = 3,
+    /* of a scheduler's requests only */
+    COLIBRI_FINISH_STOP = 4, /* a stop text was found */
+    COLIBRI_FINISH_CANCELLED = 5,
+    COLIBRI_FINISH_FAILED = 6
 };
 COLIBRI_API int colibri_generate(struct colibri_session *session, const int32_t *ids, size_t n,
                                  const struct colibri_generate_options *options,
@@ -352,6 +358,175 @@ struct colibri_profile {
 COLIBRI_API int colibri_batch_profile(const struct colibri_batch *batch,
                                       struct colibri_profile *profile, uint64_t *expert_rows);
 COLIBRI_API void colibri_batch_profile_reset(struct colibri_batch *batch);
+
+/* -- many requests at once --------------------------------------------------------------------- */
+
+/* A scheduler runs requests of any number of threads on one model, side by side: each pass computes
+ * a row of every answer that is being made and a chunk of the prompts that are being read.
+ *
+ *     any thread:  colibri_scheduler_submit(s, &request, &ticket);
+ *     the owner:   while (!done) {
+ *                      colibri_scheduler_wait(s, -1);
+ *                      colibri_scheduler_step(s, NULL);
+ *                  }
+ *
+ * Requests start in the order in which they were submitted, as soon as there is a free place and KV
+ * memory for the prompt; nobody is overtaken. Should the answers need more KV memory than there is,
+ * the request that started last gives its place back and is continued later from its tokens; the
+ * caller sees a pause. The oldest request always goes on. Blocks of 64 tokens at the beginning of a
+ * prompt that another request has (or had, while memory allows) are computed once and shared.
+ * Nothing of this changes a token: every answer is the same as if the request had been alone.
+ *
+ * submit, cancel, wake, stats and profile may be called from any thread, also in callbacks; step
+ * and wait by one thread at a time, the owner, which is also where the callbacks are called. */
+struct colibri_scheduler;
+
+struct colibri_scheduler_options {
+    size_t size;
+    uint32_t max_sequences; /* answers side by side; 0: 8; at most 65536 */
+    uint32_t max_queue;     /* requests that wait for a place; 0: 1024 */
+    uint32_t context;       /* longest sequence in tokens; 0: min(max_positions, 4096) */
+    /* KV positions shared by all. 0: max_sequences * context, or what fits in the memory that is
+     * available, but at least one context. */
+    uint64_t kv_tokens;
+    uint32_t prefill_chunk; /* prompt rows per pass; 0: 512 */
+    uint32_t shared_chunk;  /* the same while others make their answers; 0: 128 */
+    int32_t kv_dtype;       /* default: f32 for f32/bf16/fp16 files, f16 for quantised ones */
+    uint32_t experts_per_token; /* 0: the model's */
+    uint32_t logit_rows;        /* as in colibri_batch_options, for requests with on_row */
+    uint32_t profile_every; /* every so many requests one gets its stage times; 0: those that ask */
+    bool enable_profiling;  /* colibri_scheduler_profile counts every pass */
+    bool no_prefix_cache;   /* every prompt is computed */
+};
+COLIBRI_API int colibri_plan_scheduler(const struct colibri_model *model,
+                                       const struct colibri_scheduler_options *options,
+                                       struct colibri_memory_plan *plan);
+/* Reserves everything that passes will need. */
+COLIBRI_API int colibri_scheduler_open(struct colibri_scheduler **out,
+                                       const struct colibri_model *model,
+                                       const struct colibri_scheduler_options *options);
+/* Requests that have not finished do so now, as cancelled: their on_finish is called. NULL is fine.
+ * No other call may be under way. */
+COLIBRI_API void colibri_scheduler_close(struct colibri_scheduler *scheduler);
+
+enum { COLIBRI_MOST_LOGPROBS = 32, COLIBRI_MOST_STOPS = 64, COLIBRI_MOST_CHOICES = 1024 };
+
+struct colibri_logprob {
+    int32_t id;
+    float logprob; /* natural logarithm of the softmax probability, before any sampling option */
+};
+
+/* A new token. Everything it points to is borrowed until the callback returns. */
+struct colibri_token_event {
+    size_t size;
+    uint64_t ticket;
+    void *arg;       /* of the request */
+    uint32_t choice; /* 0 to n_choices - 1 */
+    uint32_t index;  /* of the token in the answer, from 0 */
+    int32_t id;
+    /* Text that became certain with it, whole UTF-8 characters; "" while a character or a stop text
+     * is not decided, and with ids_only. */
+    const char *text;
+    size_t n_text;
+    float logprob; /* NAN unless the request has logprobs */
+    const struct colibri_logprob *top; /* [n_top] likeliest first; ties: lowest id first */
+    uint32_t n_top;
+};
+/* The end of a choice. */
+struct colibri_finish_event {
+    size_t size;
+    uint64_t ticket;
+    void *arg;
+    uint32_t choice;
+    bool last;        /* the other choices of the request have finished: nothing more will come */
+    int32_t finish;   /* enum colibri_finish */
+    const char *text; /* the rest that was held back; "" when there is none */
+    size_t n_text;
+    uint32_t prompt_tokens, new_tokens;
+    uint32_t cached_tokens; /* of the prompt: their keys and values were there already */
+    uint32_t n_preempted;   /* how often it gave its place back */
+    /* Seconds from submit to its place, from there to the first token, from that to the end. */
+    double queue_seconds, prefill_seconds, decode_seconds;
+    /* Of the passes it took part in, its share by rows of their times, bytes and MACs (rows: its
+     * own); NULL unless the request asked or its turn came (profile_every). */
+    const struct colibri_profile *profile;
+    const struct colibri_error *error; /* COLIBRI_FINISH_FAILED: why; else NULL */
+};
+/* Nonzero ends this choice (COLIBRI_FINISH_CALLBACK); the token counts. */
+typedef int colibri_token_event_fn(const struct colibri_token_event *event);
+typedef void colibri_finish_event_fn(const struct colibri_finish_event *event);
+
+struct colibri_request {
+    size_t size;
+    const int32_t *ids; /* [n_ids] the prompt, at least one token; copied, as everything here is */
+    size_t n_ids;
+    const struct colibri_sampling *sampling; /* NULL: greedy; choice i draws with seed + i */
+    uint32_t n_choices;      /* answers to the one prompt; 0: 1; at most COLIBRI_MOST_CHOICES */
+    uint32_t max_new_tokens; /* 0: as many as the context allows */
+    /* Most positions that the sequence will have, by which rotations that depend on length
+     * (longrope) are chosen; 0: n_ids + max_new_tokens, at most the context. */
+    uint32_t positions;
+    const char *const *stop; /* [n_stop] texts that end the answer and are not part of it */
+    const size_t *stop_size; /* [n_stop] their bytes; NULL: they end in NUL */
+    size_t n_stop;           /* at most COLIBRI_MOST_STOPS */
+    uint32_t n_logprobs;     /* so many of the likeliest tokens with each token */
+    bool logprobs;           /* logprob of each token */
+    bool ignore_eos;
+    /* No text: for models without tokenizer. Only end tokens that the model itself names end it. */
+    bool ids_only;
+    bool new_text;    /* the answer is a text of its own (a conversation), not one that goes on */
+    bool prompt_only; /* no new tokens at all: for on_row */
+    bool no_prefix_cache; /* neither takes part of its prompt from there nor leaves it there */
+    bool profile;         /* stage times in its finish event */
+    colibri_token_event_fn *on_token;   /* may be NULL */
+    colibri_finish_event_fn *on_finish; /* may be NULL; once for every choice */
+    /* All rows wanted, as by colibri_session_on_rows, of choice 0: implies that the prompt is
+     * computed. NULL: off. */
+    colibri_rows_fn *on_row;
+    void *arg; /* for the callbacks */
+};
+/* Answers at once. COLIBRI_BUSY: the queue is full. COLIBRI_USAGE: a field is wrong, or the prompt
+ * does not fit in the context; COLIBRI_NO_SPACE: prompt and answer can never fit in the KV memory,
+ * even alone. The error's field is the member's name, the text has the numbers. `ticket` may be
+ * NULL. */
+COLIBRI_API int colibri_scheduler_submit(struct colibri_scheduler *scheduler,
+                                         const struct colibri_request *request, uint64_t *ticket);
+/* Its choices finish (as cancelled) at the next step. Nothing happens when it has finished. */
+COLIBRI_API int colibri_scheduler_cancel(struct colibri_scheduler *scheduler, uint64_t ticket);
+/* Starts requests, computes one pass, chooses tokens, calls back. *n_left (may be NULL): requests
+ * that have not finished. When a pass fails, the requests that took part in it finish
+ * (COLIBRI_FINISH_FAILED) and the error is returned; the scheduler can go on with the others. */
+COLIBRI_API int colibri_scheduler_step(struct colibri_scheduler *scheduler, size_t *n_left);
+/* Returns when step has something to do, after wake, or after so many milliseconds (-1: no
+ * limit). */
+COLIBRI_API int colibri_scheduler_wait(struct colibri_scheduler *scheduler, int32_t milliseconds);
+/* Makes the wait that is under way, or else the next one, return. */
+COLIBRI_API void colibri_scheduler_wake(struct colibri_scheduler *scheduler);
+
+struct colibri_scheduler_stats {
+    size_t size;
+    uint32_t max_sequences, max_queue, context; /* the options with their defaults */
+    int32_t kv_dtype;
+    uint32_t waiting, running; /* choices now: for a place; in one */
+    uint64_t submitted, refused, finished, cancelled, failed; /* requests; of finished: the last two
+                                                                 are part */
+    uint64_t preempted;     /* times that a choice gave its place back */
+    uint64_t prompt_tokens; /* of all choices that have started */
+    uint64_t cached_tokens; /* of these, not computed: their keys and values were there */
+    uint64_t new_tokens;
+    uint64_t passes, prompt_rows, new_rows; /* computed */
+    double prompt_seconds, new_seconds;     /* of each pass in proportion to its rows */
+    uint64_t kv_block_tokens, kv_block_bytes;
+    uint64_t kv_blocks; /* all; the next three are of them */
+    uint64_t kv_used;   /* by running sequences; shared ones count once */
+    uint64_t kv_shared; /* of these, by more than one */
+    uint64_t kv_cached; /* by nobody, kept because their prompt may come again */
+};
+COLIBRI_API int colibri_scheduler_stats(struct colibri_scheduler *scheduler,
+                                        struct colibri_scheduler_stats *stats);
+/* As colibri_batch_profile, of the passes that were profiled. */
+COLIBRI_API int colibri_scheduler_profile(struct colibri_scheduler *scheduler,
+                                          struct colibri_profile *profile);
 
 /* For a SIGBUS handler (async-signal-safe, no locks): whether the address lies in the mapping of a
  * loaded model; *offset is where in the file, path its name (borrowed). */

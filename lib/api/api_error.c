@@ -10,7 +10,8 @@ _Static_assert((int)CLB_OK == (int)COLIBRI_OK && (int)CLB_FAILED == (int)COLIBRI
                    (int)CLB_NO_SPACE == (int)COLIBRI_NO_SPACE &&
                    (int)CLB_UNSUPPORTED == (int)COLIBRI_UNSUPPORTED &&
                    (int)CLB_DEVICE == (int)COLIBRI_DEVICE &&
-                   (int)CLB_CANCELLED == (int)COLIBRI_CANCELLED,
+                   (int)CLB_CANCELLED == (int)COLIBRI_CANCELLED &&
+                   (int)CLB_BUSY == (int)COLIBRI_BUSY,
                "status values are the same numbers inside and outside");
 
 /* The library's only state that is not in an object. */

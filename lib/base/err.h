@@ -21,6 +21,7 @@ enum clb_code {
     CLB_UNSUPPORTED = 5, /* valid, but this build or machine cannot do it */
     CLB_DEVICE = 6,      /* the accelerator failed */
     CLB_CANCELLED = 7,   /* the caller asked us to stop */
+    CLB_BUSY = 8,        /* not now: a queue is full */
 };
 
 #define CLB_NO_OFFSET UINT64_MAX
