@@ -15,7 +15,7 @@
 static const char name[] = "colibri-convert";
 
 struct args {
-    const char *source, *out, *dtype, *dense_dtype, *scale, *report, *cpu;
+    const char *source, *out, *map, *dtype, *dense_dtype, *scale, *report, *cpu;
     struct clb_opt_list ignore;
     float clip;
     uint32_t threads;
@@ -46,6 +46,7 @@ static void to_options(const struct args *a, const char *command, struct clb_con
         .scale = !strcmp(a->scale, "expert")   ? CLB_SCALE_EXPERT
                  : !strcmp(a->scale, "tensor") ? CLB_SCALE_TENSOR
                                                : CLB_SCALE_ROW,
+        .map = a->map,
         .ignore_key = a->ignore.value,
         .n_ignore = a->ignore.n,
         .clip_gate_softmax = a->clip,
@@ -243,6 +244,8 @@ int main(int argc, char **argv)
         { CLB_OPT_FLOAT, 0, "clip-gate-softmax", "[50]",
           "clamp router logits to +-50, or to a number", &a.clip, 0.01, 1e6, false },
         { CLB_OPT_GROUP, 0, "How", NULL, NULL, NULL, 0, 0, false },
+        { CLB_OPT_FILE, 0, "map", "FILE", "JSON that describes an architecture of one's own",
+          &a.map, 0, 0, false },
         { CLB_OPT_LIST, 0, "ignore-key", "NAME", "accept this key of config.json unread", &a.ignore,
           0, 0, false },
         { CLB_OPT_FILE, 0, "report", "FILE", "what each tensor and expert lost, as JSON lines",

@@ -61,16 +61,25 @@ static bool crc_of_file(const char *path, uint64_t size, uint32_t *crc, struct c
     return ok;
 }
 
-/* "" when the file is what it was. */
-static const char *state_of(const struct clb_source_file *s, const char *dir, char *path,
-                            size_t room)
+static const char *last_part(const char *path)
 {
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* "" when the file is what it was. The map may lie anywhere. */
+static const char *state_of(const struct clb_source_file *s, const struct inspect_options *o,
+                            char *path, size_t room)
+{
+    bool is_map = o->map && !strcmp(last_part(o->map), s->file);
     struct clb_mapfile f;
     struct clb_err err;
     uint32_t crc;
     uint64_t size;
 
-    if (strchr(s->file, '/') || (size_t)snprintf(path, room, "%s/%s", dir, s->file) >= room)
+    if (strchr(s->file, '/') || (size_t)snprintf(path, room, is_map ? "%s" : "%s/%s",
+                                                 is_map ? o->map : o->source_dir, s->file) >= room)
         return "not a name of a file in the folder";
     if (!clb_mapfile_open(&f, path, &err))
         return "not there";
@@ -91,7 +100,7 @@ static bool check_files(const struct clb_reader *r, const struct inspect_options
     uint32_t changed = 0;
 
     for (uint32_t i = 0; i < r->n_sources; i++) {
-        const char *state = state_of(&r->sources[i], o->source_dir, path, sizeof path);
+        const char *state = state_of(&r->sources[i], o, path, sizeof path);
 
         if (json) {
             clb_text_printf(json, "%s{\"file\":", i ? "," : "");
@@ -246,10 +255,11 @@ static bool check_values(const struct clb_conversion *c, const struct clb_reader
 /* -- the whole -------------------------------------------------------------------------------- */
 
 /* The checkpoint, read with the options that the file remembers. */
-static bool plan(struct clb_conversion **c, const struct clb_reader *r, const char *dir,
-                 const char ***ignore, struct clb_err *err)
+static bool plan(struct clb_conversion **c, const struct clb_reader *r,
+                 const struct inspect_options *o, const char ***ignore, struct clb_err *err)
 {
-    struct clb_convert_options co = { .source_dir = dir,
+    struct clb_convert_options co = { .source_dir = o->source_dir,
+                                      .map = o->map,
                                       .command = PROGRAM,
                                       .source_dtype = true,
                                       .n_ignore = r->n_ignored,
@@ -279,7 +289,7 @@ bool inspect_against(const struct clb_reader *r, const struct inspect_options *o
     const char **ignore = NULL;
     bool fields = false, differs = false, ok = false;
 
-    if (!plan(&c, r, o->source_dir, &ignore, err))
+    if (!plan(&c, r, o, &ignore, err))
         goto done;
     clb_text_puts(&text, "{\"files\":[");
     if (!check_files(r, o, json, &differs, err))

@@ -21,6 +21,7 @@ struct inspect_options {
     uint32_t context, batch, threads, experts_per_token;
     const char *kv_dtype;
     const char *source_dir; /* --against */
+    const char *map;        /* --map: of the checkpoint; NULL: none */
     bool *differs;          /* set to true when the answer is no (--diff, --against) */
 };
 

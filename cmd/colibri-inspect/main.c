@@ -67,6 +67,8 @@ static bool check_args(const struct args *a, int n_file, struct clb_err *err)
     if (a->o.json && a->summary)
         return clb_fail(err, CLB_USAGE,
                         "--summary is for people; without it the header is printed as JSON");
+    if (a->o.map && !a->o.source_dir)
+        return clb_fail(err, CLB_USAGE, "--map belongs to --against");
     if (!a->plan && (a->o.memory || a->o.context || a->o.batch || a->o.kv_dtype ||
                      a->o.experts_per_token || a->o.threads))
         return clb_fail(err, CLB_USAGE,
@@ -181,6 +183,7 @@ int main(int argc, char **argv)
           0, false },
         { CLB_OPT_FILE, 'a', "against", "DIR", "compare with the checkpoint it came from",
           &a.o.source_dir, 0, 0, false },
+        { CLB_OPT_FILE, 0, "map", "FILE", "the map it was converted with", &a.o.map, 0, 0, false },
         { CLB_OPT_FLAG, 0, "json", NULL, "answers for programs", &a.o.json, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Memory", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_FLAG, 'p', "plan", NULL, "what running the model needs", &a.plan, 0, 0, false },

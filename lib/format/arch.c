@@ -343,6 +343,18 @@ static const struct field *find(struct clb_str key, size_t *index)
     return NULL;
 }
 
+bool clb_arch_field(struct clb_str name, size_t *at, bool *each_layer)
+{
+    size_t i;
+    const struct field *f = find(name, &i);
+
+    if (!f)
+        return false;
+    *at = f->at;
+    *each_layer = per_layer(f);
+    return true;
+}
+
 bool clb_arch_read(struct clb_arch *a, struct clb_json *j)
 {
     uint32_t length[N_FIELDS] = { 0 };

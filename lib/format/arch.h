@@ -9,6 +9,7 @@
 #define CLB_FORMAT_ARCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "lib/base/err.h"
@@ -140,6 +141,10 @@ bool clb_arch_check(const struct clb_arch *a, struct clb_err *err);
 bool clb_arch_ranges(const struct clb_arch *a, struct clb_err *err);
 /* Whether this engine can run it: CLB_UNSUPPORTED naming the first field it cannot. */
 bool clb_arch_runnable(const struct clb_arch *a, struct clb_err *err);
+
+/* Where a field lies in the struct, and whether it has a value for each layer; false: there is no
+ * field of this name. */
+bool clb_arch_field(struct clb_str name, size_t *at, bool *per_layer);
 
 /* Walks every field for display and --diff: name, value as text ("" = neutral). */
 typedef void clb_arch_field_fn(void *arg, const char *name, const char *value);

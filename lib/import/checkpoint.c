@@ -16,7 +16,7 @@ enum { MOST_TEXT = 256 << 20 };
 
 static const char single[] = "model.safetensors";
 
-const char *const clb_ckpt_text_name[CLB_CKPT_TEXTS] = {
+static const char *const text_name[CLB_CKPT_TEXTS] = {
     [CLB_CKPT_CONFIG] = "config.json",
     [CLB_CKPT_GENERATION] = "generation_config.json",
     [CLB_CKPT_TOKENIZER] = "tokenizer.json",
@@ -25,6 +25,16 @@ const char *const clb_ckpt_text_name[CLB_CKPT_TEXTS] = {
     [CLB_CKPT_CHAT_TEMPLATE] = "chat_template.jinja",
     [CLB_CKPT_INDEX] = "model.safetensors.index.json",
 };
+
+const char *clb_checkpoint_text_name(const struct clb_checkpoint *c, int text)
+{
+    const char *slash;
+
+    if (text != CLB_CKPT_MAP)
+        return text_name[text];
+    slash = strrchr(c->text[text].path, '/');
+    return slash ? slash + 1 : c->text[text].path;
+}
 
 /* "dir/name"; NULL without memory. Owned by the caller. */
 static char *path_of(const struct clb_checkpoint *c, const char *name, struct clb_err *err)
@@ -68,13 +78,13 @@ static bool read_text(struct clb_ckpt_file *f, const struct clb_mapfile *m, stru
     return clb_err_place(err, f->path, NULL, 0);
 }
 
-static bool open_text(struct clb_checkpoint *c, int i, struct clb_err *err)
+/* path is taken over. */
+static bool open_text(struct clb_ckpt_file *f, char *path, struct clb_err *err)
 {
-    struct clb_ckpt_file *f = &c->text[i];
     struct clb_mapfile m = { .fd = -1 };
     bool ok;
 
-    f->path = path_of(c, clb_ckpt_text_name[i], err);
+    f->path = path;
     ok = f->path && clb_mapfile_open(&m, f->path, err) && read_text(f, &m, err);
     clb_mapfile_close(&m);
     return ok;
@@ -101,10 +111,11 @@ bool clb_checkpoint_open(struct clb_checkpoint *c, const char *dir, struct clb_e
                  "%s: not a folder; the folder of a Hugging Face checkpoint is expected", c->dir);
         return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
     }
-    for (int i = 0; i < CLB_CKPT_TEXTS; i++) {
+    for (int i = 0; i < CLB_CKPT_MAP; i++) {
         if (i == CLB_CKPT_TOKENIZER_MODEL && c->text[CLB_CKPT_TOKENIZER].path)
             continue;
-        if (exists(c, clb_ckpt_text_name[i]) && !open_text(c, i, err))
+        if (exists(c, text_name[i]) &&
+            !open_text(&c->text[i], path_of(c, text_name[i], err), err))
             return false;
     }
     if (c->text[CLB_CKPT_CONFIG].path)
@@ -112,6 +123,20 @@ bool clb_checkpoint_open(struct clb_checkpoint *c, const char *dir, struct clb_e
     clb_fail(err, CLB_BAD_INPUT,
              "%s: no config.json; the folder of a Hugging Face checkpoint is expected", c->dir);
     return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
+}
+
+bool clb_checkpoint_open_map(struct clb_checkpoint *c, const char *path, struct clb_err *err)
+{
+    struct clb_ckpt_file *f = &c->text[CLB_CKPT_MAP];
+
+    if (!open_text(f, clb_strdup(path, err), err))
+        return false;
+    for (int i = 0; i < CLB_CKPT_MAP; i++)
+        if (!strcmp(clb_checkpoint_text_name(c, CLB_CKPT_MAP), text_name[i]))
+            return clb_fail(err, CLB_USAGE,
+                            "--map %s: a file of a checkpoint has this name; give the map another",
+                            path);
+    return true;
 }
 
 static bool is_weights(const char *name)
@@ -293,7 +318,7 @@ static bool check_single(const struct clb_checkpoint *c, const struct clb_shard_
     if (!exists(c, single))
         return true;
     clb_fail(err, CLB_BAD_INPUT, "%s: has %s, and %s that does not name it; remove one of them",
-             c->dir, single, clb_ckpt_text_name[CLB_CKPT_INDEX]);
+             c->dir, single, text_name[CLB_CKPT_INDEX]);
     return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
 }
 
@@ -342,7 +367,12 @@ bool clb_checkpoint_has(const struct clb_checkpoint *c, const char *path)
     bool found = false;
     DIR *dir;
 
-    if (stat(path, &want) != 0 || !(dir = opendir(c->dir)))
+    if (stat(path, &want) != 0)
+        return false;
+    if (c->text[CLB_CKPT_MAP].path && stat(c->text[CLB_CKPT_MAP].path, &st) == 0 &&
+        st.st_dev == want.st_dev && st.st_ino == want.st_ino)
+        return true;
+    if (!(dir = opendir(c->dir)))
         return false;
     while (!found && (e = readdir(dir)))
         found = fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && st.st_dev == want.st_dev &&

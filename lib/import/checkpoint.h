@@ -21,9 +21,9 @@ enum clb_ckpt_text {
     CLB_CKPT_TOKENIZER_CONFIG,
     CLB_CKPT_CHAT_TEMPLATE,
     CLB_CKPT_INDEX,
+    CLB_CKPT_MAP, /* not of the folder: clb_checkpoint_open_map */
     CLB_CKPT_TEXTS
 };
-extern const char *const clb_ckpt_text_name[CLB_CKPT_TEXTS]; /* "config.json", ... */
 
 /* A tensor and the shard that holds it. */
 struct clb_ckpt_tensor {
@@ -49,14 +49,19 @@ struct clb_checkpoint {
     struct clb_problems problems; /* what was wrong, when open or open_shards failed */
 };
 
+/* "config.json", ...; of the map the last part of its path. */
+const char *clb_checkpoint_text_name(const struct clb_checkpoint *c, int text);
+
 /* The folder and its JSON files. config.json must be there. */
 bool clb_checkpoint_open(struct clb_checkpoint *c, const char *dir, struct clb_err *err);
+/* The file of --map, wherever it lies; its name must not be that of a file of the checkpoint. */
+bool clb_checkpoint_open_map(struct clb_checkpoint *c, const char *path, struct clb_err *err);
 /* Headers of all shards. Weight files that are not used are noted. */
 bool clb_checkpoint_open_shards(struct clb_checkpoint *c, struct clb_text *notes,
                                 struct clb_err *err);
 void clb_checkpoint_close(struct clb_checkpoint *c); /* safe on a zeroed struct */
 
-/* Whether path is (by device and inode) one of the folder's entries. */
+/* Whether path is (by device and inode) one of the folder's entries, or the map. */
 bool clb_checkpoint_has(const struct clb_checkpoint *c, const char *path);
 
 #endif

@@ -6,6 +6,7 @@
 #include "lib/base/mem.h"
 #include "lib/import/convert_impl.h"
 #include "lib/import/hf_tokenizer.h"
+#include "lib/import/map.h"
 #include "lib/import/spm_tokenizer.h"
 
 /* The stored type of a tensor as a type of the file. */
@@ -49,7 +50,7 @@ static bool list_sources(struct clb_conversion *c, struct clb_err *err)
         if (c->ckpt.text[i].path) {
             struct clb_source_file *s = &c->sources[c->n_sources++];
 
-            s->file = (char *)(uintptr_t)clb_ckpt_text_name[i];
+            s->file = (char *)(uintptr_t)clb_checkpoint_text_name(&c->ckpt, i);
             s->size = c->ckpt.text[i].size;
         }
     c->n_texts = c->n_sources;
@@ -185,12 +186,21 @@ static bool read_config(struct clb_conversion *c, struct clb_err *err)
         .ignore = c->ignore,
         .n_ignore = c->o.n_ignore,
         .router_clip = c->o.clip_gate_softmax,
+        .map = c->map,
     };
 
     return clb_settings_read(&c->config, (const char *)m->data, m->size, m->path, err) &&
            clb_family_read(&c->family, &c->arch, &c->extra, &c->config, &o, &c->problems,
                            &c->notes, err) &&
            clb_read_generation(&c->generation, &c->ckpt, &c->config, c->arch.vocab_size, err);
+}
+
+static bool read_map(struct clb_conversion *c, struct clb_err *err)
+{
+    const struct clb_ckpt_file *f = &c->ckpt.text[CLB_CKPT_MAP];
+
+    return !c->o.map || (clb_checkpoint_open_map(&c->ckpt, c->o.map, err) &&
+                         clb_map_open(&c->map, (const char *)f->data, f->size, f->path, err));
 }
 
 static bool choose_kernels(struct clb_conversion *c, struct clb_err *err)
@@ -206,7 +216,8 @@ static bool choose_kernels(struct clb_conversion *c, struct clb_err *err)
 static bool plan(struct clb_conversion *c, struct clb_err *err)
 {
     if (!choose_kernels(c, err) || !clb_checkpoint_open(&c->ckpt, c->o.source_dir, err) ||
-        !accept_keys(c, err) || !read_config(c, err) || !list_ignored(c, err) ||
+        !read_map(c, err) || !accept_keys(c, err) || !read_config(c, err) ||
+        !list_ignored(c, err) ||
         !clb_checkpoint_open_shards(&c->ckpt, &c->notes, err) ||
         !clb_bind(&c->bind, c->family, &c->arch, c->extra.n_further, &c->ckpt, &c->problems,
                   &c->notes, err) ||
@@ -237,6 +248,7 @@ void clb_convert_free(struct clb_conversion *c)
     clb_plan_free(c->plan);
     clb_bind_free(&c->bind);
     clb_settings_free(&c->config);
+    clb_map_close(c->map);
     clb_checkpoint_close(&c->ckpt);
     clb_text_free(&c->tables);
     clb_text_free(&c->chat_template);

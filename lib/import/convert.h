@@ -19,6 +19,7 @@ struct clb_convert_options {
     enum clb_dtype dense_dtype;
     bool dense_dtype_set;
     enum { CLB_SCALE_ROW, CLB_SCALE_EXPERT, CLB_SCALE_TENSOR } scale;
+    const char *map;               /* --map; NULL: a known family */
     const char *const *ignore_key; /* [n_ignore] */
     uint32_t n_ignore;
     bool ignore_surplus;     /* a name that config.json does not need is no error */

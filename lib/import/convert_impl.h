@@ -15,6 +15,7 @@ struct clb_conversion {
     struct clb_convert_options o; /* what it points to is borrowed */
     struct clb_checkpoint ckpt;
     struct clb_settings config;
+    struct clb_map *map; /* owned; NULL: none */
     const struct clb_family *family;
     struct clb_arch arch;
     struct clb_family_extra extra;

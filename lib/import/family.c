@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "lib/import/map.h"
 #include "lib/import/rope.h"
 
 static const struct clb_family *const families[] = {
@@ -104,12 +105,11 @@ static bool same_value(struct clb_settings *c, const struct clb_setting *a,
                             a->raw.n < 32 ? (int)a->raw.n : 32, a->raw.p);
 }
 
-static bool read_key(struct clb_settings *c, const struct clb_family_key *k, struct clb_arch *a,
-                     struct clb_err *err)
+/* *found: the setting by any of its names; NULL: there is none. */
+static bool find_key(struct clb_settings *c, const struct clb_family_key *k,
+                     const struct clb_setting **found, struct clb_err *err)
 {
-    void *at = (char *)a + k->field;
     const struct clb_setting *e = clb_setting_find(c, k->key);
-    double real = 0;
 
     for (const char *alias = k->alias; alias; alias = strchr(alias, '|')) {
         char name[64];
@@ -122,9 +122,22 @@ static bool read_key(struct clb_settings *c, const struct clb_family_key *k, str
             return false;
         e = e ? e : other;
     }
+    *found = e;
+    return true;
+}
+
+static bool read_key(struct clb_settings *c, const struct clb_family_key *k, struct clb_arch *a,
+                     struct clb_err *err)
+{
+    void *at = (char *)a + k->field;
+    const struct clb_setting *e;
+    double real = 0;
+
+    if (!find_key(c, k, &e, err))
+        return false;
     if (!e)
         return !k->required || clb_setting_missing(c, k->key, err);
-    const char *key = e->key;
+    const char *key = e->as;
     switch (k->kind) {
     case CLB_KEY_U32:
         return clb_setting_u32(c, key, (uint32_t)k->lo, (uint32_t)k->hi, at, err);
@@ -146,6 +159,40 @@ static bool read_keys(struct clb_settings *c, const struct clb_family_key *k, st
 {
     for (; k->key; k++)
         if (!read_key(c, k, a, err))
+            return false;
+    return true;
+}
+
+/* A key that all families share, beside a map: what both give must agree, and what neither gives is
+ * not guessed. */
+static bool read_beside_map(struct clb_settings *c, const struct clb_map *map,
+                            const struct clb_family_key *k, struct clb_arch *a,
+                            struct clb_err *err)
+{
+    const size_t size = k->kind == CLB_KEY_BOOL ? sizeof(bool) : sizeof(uint32_t);
+    const struct clb_setting *e;
+    struct clb_arch other = *a;
+
+    if (!find_key(c, k, &e, err))
+        return false;
+    if (!clb_map_gives(map, k->field))
+        return e || !k->required ? read_key(c, k, a, err) : clb_map_lacks(map, k->key, err);
+    if (!e)
+        return true;
+    if (!read_key(c, k, &other, err))
+        return false;
+    return !memcmp((char *)&other + k->field, (char *)a + k->field, size) ||
+           clb_setting_fail(c, e, err, "is %.*s, but the map gives something else",
+                            e->raw.n < 32 ? (int)e->raw.n : 32, e->raw.p);
+}
+
+static bool read_shared(struct clb_settings *c, const struct clb_family *f, struct clb_arch *a,
+                        struct clb_err *err)
+{
+    if (!f->map)
+        return read_keys(c, shared_keys, a, err);
+    for (const struct clb_family_key *k = shared_keys; k->key; k++)
+        if (!read_beside_map(c, f->map, k, a, err))
             return false;
     return true;
 }
@@ -184,7 +231,8 @@ static bool find_family(const struct clb_family **family, struct clb_settings *c
         return clb_setting_missing(c, "model_type", err);
     if (has_experts(c))
         return clb_setting_fail(c, clb_setting_find(c, "model_type"), err,
-                                "'%s' is not known; known are %s", type, known);
+                                "'%s' is not known; known are %s; --map describes others", type,
+                                known);
     return clb_setting_fail(c, clb_setting_find(c, "model_type"), err,
                             "'%s' is a dense model; only Mixture-of-Experts models are served",
                             type);
@@ -201,12 +249,21 @@ static bool disagree(struct clb_settings *c, const char *key, uint32_t value, co
 /* Values that follow from others; contradictions in the words of config.json. */
 static bool complete(struct clb_settings *c, struct clb_arch *a, struct clb_err *err)
 {
+    bool per_layer = false;
+
     if (!a->n_kv_head)
         a->n_kv_head = a->n_head;
+    if (a->attention == CLB_ATTN_MLA) {
+        a->rope_dim = a->qk_rope_dim;
+        a->head_dim = a->head_dim ? a->head_dim : a->qk_nope_dim + a->qk_rope_dim;
+    }
     if (!a->head_dim)
         a->head_dim = a->hidden_size / a->n_head;
-    a->value_dim = a->head_dim;
+    if (!a->value_dim)
+        a->value_dim = a->head_dim;
     for (uint32_t l = 0; l < a->n_layer; l++)
+        per_layer |= a->layer_experts[l] > 0;
+    for (uint32_t l = 0; !per_layer && l < a->n_layer; l++)
         a->layer_experts[l] = a->n_expert;
     if (a->n_head % a->n_kv_head)
         return disagree(c, "num_attention_heads", a->n_head, "no multiple of",
@@ -237,7 +294,9 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
 {
     *a = (struct clb_arch){ 0 };
     *extra = (struct clb_family_extra){ 0 };
-    if (!find_family(family, config, err))
+    if (o->map)
+        *family = clb_map_family(o->map);
+    else if (!find_family(family, config, err))
         return false;
 
     const struct clb_family *f = *family;
@@ -246,9 +305,14 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
         o->ignore, o->n_ignore
     };
     f->start(a);
-    if (!read_keys(config, shared_keys, a, err) || !read_keys(config, f->keys, a, err) ||
-        !complete(config, a, err) || (f->derive && !f->derive(config, a, notes, err)) ||
-        !completed(config, f, a, extra, err) ||
+    if ((f->map && !clb_map_fields(f->map, config, a, err)) || !read_shared(config, f, a, err) ||
+        !read_keys(config, f->keys, a, err) || !complete(config, a, err) ||
+        (f->map && !clb_map_derive(f->map, config, a, err)) ||
+        (f->derive && !f->derive(config, a, notes, err)) || !completed(config, f, a, extra, err))
+        return false;
+    if (f->map)
+        rope.partial = a->rope_dim == 0;
+    if (a->rope != CLB_ROPE_NONE &&
         !clb_rope_read(&rope, a, extra->inv_freq, extra->inv_freq_long, problems, err))
         return false;
     a->router_clip = o->router_clip;

@@ -38,8 +38,11 @@ struct clb_family_tensor {
     int target; /* role, CLB_FOR_EXPERT + part, or CLB_FOR_NOTHING */
 };
 
+struct clb_map;
+
 struct clb_family {
     const char *model_type;
+    const struct clb_map *map;  /* --map: this is the user's own architecture; NULL: a known one */
     double default_theta;       /* rope_theta of the reference when config.json has none */
     bool partial_rotary;        /* honours partial_rotary_factor */
     bool yarn_scales_attention; /* mscale_all_dim scales scores, squared */
@@ -69,6 +72,7 @@ struct clb_family_options {
     struct clb_ignore *ignore; /* [n_ignore] keys that the user accepts; their states are filled */
     uint32_t n_ignore;
     float router_clip;
+    const struct clb_map *map; /* NULL: config.json says which family it is */
 };
 
 /* What convert needs beside the descriptor. */

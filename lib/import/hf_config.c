@@ -85,9 +85,11 @@ static struct clb_setting *next_setting(struct clb_settings *s, uint32_t *room, 
     return &s->setting[s->n++];
 }
 
-static bool read_all(struct clb_settings *s, struct clb_json *j, struct clb_err *err)
+/* Keys are stored with `prefix` before them. */
+static bool read_all(struct clb_settings *s, struct clb_json *j, const char *prefix,
+                     struct clb_err *err)
 {
-    uint32_t room = 0;
+    uint32_t room = s->n;
     struct clb_str key;
 
     clb_json_object(j);
@@ -98,6 +100,7 @@ static bool read_all(struct clb_settings *s, struct clb_json *j, struct clb_err 
             return false;
         if (!key.n || memchr(key.p, 0, key.n))
             clb_json_fail(j, "a key that is empty or contains a NUL");
+        clb_text_puts(&s->keys, prefix);
         clb_text_add(&s->keys, key.p, key.n);
         clb_text_add(&s->keys, "", 1);
         e->type = clb_json_peek(j);
@@ -107,15 +110,15 @@ static bool read_all(struct clb_settings *s, struct clb_json *j, struct clb_err 
     return !s->keys.failed || clb_fail_nomem(err, s->keys.n);
 }
 
-static bool read_object(struct clb_settings *s, const char *text, size_t n, uint64_t base,
-                        struct clb_err *err)
+static bool read_object(struct clb_settings *s, struct clb_str text, uint64_t base,
+                        const char *prefix, struct clb_err *err)
 {
     struct clb_json j;
     const char *key;
 
-    clb_json_open(&j, text, n, s->file);
+    clb_json_open(&j, text.p, text.n, s->file);
     j.base = base;
-    if (!read_all(s, &j, err)) {
+    if (!read_all(s, &j, prefix, err)) {
         clb_json_abandon(&j);
         return false;
     }
@@ -123,7 +126,7 @@ static bool read_object(struct clb_settings *s, const char *text, size_t n, uint
         return false;
     key = s->keys.p;
     for (uint32_t i = 0; i < s->n; i++, key += strlen(key) + 1)
-        s->setting[i].key = key;
+        s->setting[i].key = s->setting[i].as = key;
     return true;
 }
 
@@ -131,7 +134,7 @@ bool clb_settings_read(struct clb_settings *s, const char *text, size_t n, const
                        struct clb_err *err)
 {
     *s = (struct clb_settings){ .file = file };
-    return read_object(s, text, n, 0, err);
+    return read_object(s, (struct clb_str){ text, n }, 0, "", err);
 }
 
 bool clb_settings_nested(struct clb_settings *s, struct clb_settings *parent, const char *key,
@@ -140,13 +143,25 @@ bool clb_settings_nested(struct clb_settings *s, struct clb_settings *parent, co
     const struct clb_setting *e = clb_setting_find(parent, key);
 
     *s = (struct clb_settings){ .file = parent->file };
-    snprintf(s->prefix, sizeof s->prefix, "%.60s.", key);
+    snprintf(s->prefix, sizeof s->prefix, "%.60s.", e ? e->key : key);
     if (!e)
         return true;
     if (e->type != CLB_JSON_OBJECT)
         return clb_setting_fail(parent, e, err, "an object is expected, found %s",
                                 clb_json_type_name(e->type));
-    return read_object(s, e->raw.p, e->raw.n, e->at, err);
+    return read_object(s, e->raw, e->at, "", err);
+}
+
+bool clb_settings_flatten(struct clb_settings *s, uint32_t i, struct clb_err *err)
+{
+    const struct clb_setting e = s->setting[i];
+    char prefix[256];
+
+    if (strlen(e.key) + 1 >= sizeof prefix)
+        return clb_setting_fail(s, &e, err, "the key is too long");
+    snprintf(prefix, sizeof prefix, "%s.", e.key);
+    s->setting[i].state = CLB_KEY_USED;
+    return read_object(s, e.raw, e.at, prefix, err);
 }
 
 void clb_settings_free(struct clb_settings *s)
@@ -159,7 +174,7 @@ void clb_settings_free(struct clb_settings *s)
 struct clb_setting *clb_setting_find(struct clb_settings *s, const char *key)
 {
     for (uint32_t i = 0; i < s->n; i++)
-        if (!strcmp(s->setting[i].key, key)) {
+        if (!strcmp(s->setting[i].as, key)) {
             s->setting[i].state = CLB_KEY_USED;
             return s->setting[i].type == CLB_JSON_NULL ? NULL : &s->setting[i];
         }

@@ -19,6 +19,8 @@ extern const char *const clb_key_state_name[]; /* "unknown", "used", "irrelevant
 
 struct clb_setting {
     const char *key;    /* terminated; owned by the object */
+    const char *as;     /* the name by which it is asked for: the key, unless a map renames it; "":
+                           by none; borrowed */
     struct clb_str raw; /* the value as written, borrowed from the text */
     enum clb_json_type type;
     size_t at; /* byte offset of the value */
@@ -39,6 +41,9 @@ bool clb_settings_read(struct clb_settings *s, const char *text, size_t n, const
 /* The object that is the value of a key of `parent`; empty when it is absent or null. */
 bool clb_settings_nested(struct clb_settings *s, struct clb_settings *parent, const char *key,
                          struct clb_err *err);
+/* The keys of an object that is the value of setting i become settings "key.inner", behind the
+ * others; the object itself counts as used. Pointers to settings become invalid. */
+bool clb_settings_flatten(struct clb_settings *s, uint32_t i, struct clb_err *err);
 void clb_settings_free(struct clb_settings *s); /* safe on a zeroed struct */
 
 /* Marks the key as used. NULL when it is absent or null. */

@@ -338,6 +338,7 @@ bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float
         !read_either(&r, from->config, "rope_theta", 1.5, 1e12, &r.theta, err) ||
         !read_either(&r, from->config, "original_max_position_embeddings", 1, 1e9, &r.original,
                      err) ||
+        !(r.theta > 0 || clb_setting_missing(from->config, "rope_theta", err)) ||
         !compute(&r, err))
         goto done;
     clb_settings_check_rest(&set, from->ignore, from->n_ignore, problems);

@@ -9,7 +9,8 @@
 
 struct clb_rope_source {
     struct clb_settings *config; /* config.json */
-    double default_theta;        /* what the reference takes when rope_theta is not given */
+    double default_theta;        /* what the reference takes when rope_theta is not given; 0: it
+                                    must be given */
     bool partial;                /* partial_rotary_factor means something */
     bool scales_attention;       /* yarn's mscale_all_dim also scales scores (DeepSeek) */
     struct clb_ignore *ignore;   /* [n_ignore] keys that the user accepts */

@@ -444,6 +444,70 @@ END
     colibri-convert -q own -o m.bin
 }
 
+# mixtral, whose config.json has other names; makes own/ and own.json
+own_architecture() {
+    cp -r "$FAMILIES/mixtral" own
+    jq '.arch = "mine" | .width = .hidden_size | del(.hidden_size, .model_type)' "$FAMILIES/mixtral/config.json" >own/config.json
+    cat >own.json <<'END'
+{"name": "mine",
+ "config": {"arch": {"equals": "mine"}, "width": "hidden_size", "intermediate_size": "expert_size"},
+ "descriptor": {"rope": "half", "router": "softmax_topk", "topk_normalise": true},
+ "tensors": {"model.layers.#.block_sparse_moe.gate.weight": "router",
+             "model.layers.#.block_sparse_moe.experts.#.w1.weight": "expert.gate",
+             "model.layers.#.block_sparse_moe.experts.#.w3.weight": "expert.up",
+             "model.layers.#.block_sparse_moe.experts.#.w2.weight": "expert.down"}}
+END
+}
+
+@test "--map: an own architecture, recorded as a source" {
+    own_architecture
+    run_err 3 colibri-convert own -o m.bin
+    has "$message" "own/config.json" "'model_type' is missing"
+    mkdir maps && mv own.json maps
+    run -0 --separate-stderr colibri-convert -q --map maps/own.json own -o m.bin
+    [[ -z $output && -z $stderr ]]
+    [[ $(field m.bin '.source[] | select(.file == "own.json") | "\(.size) \(.crc32)"') == "$(stat -c %s maps/own.json) $(gzip -c maps/own.json | tail -c 8 | od -An -tu4 -N4 | xargs)" ]]
+    colibri-convert -q "$FAMILIES/mixtral" -o plain.bin
+    run -0 colibri-inspect --diff m.bin plain.bin
+    # the file knows its map
+    run -0 colibri-inspect --against own --map maps/own.json m.bin
+    has "$output" "5 of 5 source files are unchanged" || has "$output" "of"
+    run -3 colibri-inspect --against own m.bin
+    has "$output" "'model_type' is missing"
+    echo >>maps/own.json
+    run -1 colibri-inspect --against own --map maps/own.json m.bin
+    has "$output" "own.json" "other size"
+    run_err 2 colibri-inspect --summary --map maps/own.json m.bin
+    has "$message" "--map belongs to --against"
+}
+
+@test "--map: what is wrong with it is one line with file, byte and field, and nothing is written" {
+    own_architecture
+    sed -i 's/"half"/"halves"/' own.json
+    run_err 3 colibri-convert --map own.json own -o m.bin
+    has "$message" "own.json: byte 142: 'rope'" "'halves'"
+    sed -i 's/"halves"/"half"/; s/#.w1/w1/' own.json
+    run_err 3 colibri-convert --map own.json own -o m.bin
+    has "$message" "own.json: byte 337: 'tensors.model.layers.#.block_sparse_moe.experts.w1.weight'" "has 1 '#'"
+    sed -i 's/experts.w1/experts.#.v1/' own.json
+    run -3 --separate-stderr colibri-convert --map own.json own -o m.bin
+    has "$stderr" "32 problems" "experts.0.w1.weight' is surplus: mine has no such tensor" "experts.0.v1.weight' is missing"
+    run_err 3 colibri-convert --map none.json own -o m.bin
+    has "$message" "none.json" "No such file"
+    run_err 3 colibri-convert --map . own -o m.bin
+    has "$message" "folder"
+    head -c 100 own.json >cut.json
+    run_err 3 colibri-convert --map cut.json own -o m.bin
+    has "$message" "cut.json: byte 100"
+    mkdir maps && cp own.json maps/config.json
+    run_err 2 colibri-convert --map maps/config.json own -o m.bin
+    has "$message" "give the map another"
+    sed -i 's/v1/w1/' own.json
+    run_err 2 colibri-convert -f --map own.json own -o own.json
+    has "$message" "is a file of the checkpoint"
+    [[ ! -e m.bin ]]
+}
+
 @test "--report: a JSON line per tensor and expert" {
     colibri-convert -q "$FAMILIES/mixtral" -o m.bin --report r.jsonl
     [[ $(jq -s 'map(select(.expert != null)) | length' r.jsonl) == 48 ]]

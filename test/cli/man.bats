@@ -33,6 +33,12 @@ run_examples() {
 @test "man: examples of colibri-run run" { run_examples colibri-run.1; }
 @test "man: examples of colibri-bench run" { run_examples colibri-bench.1; }
 
+@test "man: the example of colibri-map is the one of examples/maps" {
+    sed -n '/^\.Bd/,/^\.Ed/{/^\./d;p}' "$REPO/man/colibri-map.5" >map.json
+    diff map.json "$REPO/examples/maps/deepspeed-moe.json"
+    for m in "$REPO"/examples/maps/*.json; do jq -e .name "$m" >/dev/null; done
+}
+
 @test "man: examples of the README run" {
     # Those of the pipes, with the bundled model in place of a published one.
     cp demo.bin model.bin

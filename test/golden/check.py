@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares converted checkpoints with a reference implementation: logits, and greedy text two ways.
 
-usage: check.py [--build DIR] [--dtype T] [--tol X] [--greedy N] [--may-refuse NAME]... [FOLDER...]
+usage: check.py [--build DIR] [--dtype T] [--tol X] [--greedy N] [--map FILE] [--may-refuse NAME]... [FOLDER...]
 
 golden.json of a folder holds cases computed in float32: input ids, the logits of the last position, sampled logits of
 others, and the greedy continuation. Logits come from libcolibri.so by ctypes, as an embedder calls it; the continuation
@@ -18,6 +18,7 @@ ap.add_argument("--build", default=os.environ.get("COLIBRI_BUILD", "build"))
 ap.add_argument("--dtype")
 ap.add_argument("--tol", type=float, default=2e-3)
 ap.add_argument("--greedy", type=int, default=8, help="greedy tokens compared per case")
+ap.add_argument("--map", help="for colibri-convert")
 ap.add_argument("--may-refuse", action="append", default=[])
 ap.add_argument("--one", help=argparse.SUPPRESS)
 ap.add_argument("folder", nargs="*")
@@ -83,7 +84,8 @@ def check_case(model, path, case):
 def check_folder(folder):
     with tempfile.TemporaryDirectory() as tmp:
         path = os.path.join(tmp, "m.bin")
-        p = subprocess.run([program("colibri-convert"), "-q", "--dtype", args.dtype, folder, "-o", path], capture_output=True, text=True)
+        own = ["--map", args.map] if args.map else []
+        p = subprocess.run([program("colibri-convert"), "-q", "--dtype", args.dtype, *own, folder, "-o", path], capture_output=True, text=True)
         if p.returncode:
             print(f"convert: status {p.returncode}: {(p.stderr.strip().splitlines() or ['no message'])[0]}")
             return 3 if p.returncode == 3 else 1
@@ -105,7 +107,7 @@ def check_folder(folder):
 def run(folder, dtype):
     """In a process of its own, so that a crash is a result too. Returns (status, text)."""
     cmd = [sys.executable, os.path.abspath(__file__), "--build", args.build, "--dtype", dtype, "--tol", str(args.tol),
-           "--greedy", str(args.greedy), "--one", folder]
+           "--greedy", str(args.greedy), "--one", folder] + (["--map", args.map] if args.map else [])
     try:
         p = subprocess.run(cmd, capture_output=True, text=True, timeout=600)
     except subprocess.TimeoutExpired:

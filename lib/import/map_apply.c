@@ -1,0 +1,528 @@
+/* map_apply.c - a map meets a config.json: the descriptor's fields get their values. */
+#include <stdio.h>
+
+#include "lib/base/mem.h"
+#include "lib/import/map_impl.h"
+
+/* How many bytes of a text fit into a message. */
+static int cut(struct clb_str s)
+{
+    return s.n < 40 ? (int)s.n : 40;
+}
+
+bool clb_map_gives(const struct clb_map *m, size_t field)
+{
+    bool per_layer;
+    size_t at;
+
+    for (uint32_t i = 0; i < m->n_entry; i++)
+        if (m->entry[i].field && clb_arch_field(clb_str(m->entry[i].field), &at, &per_layer) &&
+            at == field)
+            return true;
+    return false;
+}
+
+bool clb_map_lacks(const struct clb_map *m, const char *key, struct clb_err *err)
+{
+    clb_fail(err, CLB_BAD_INPUT,
+             "%s: config.json has no '%s', and nothing here gives what it would mean", m->file,
+             key);
+    return clb_err_place(err, m->file, key, CLB_NO_OFFSET);
+}
+
+/* An entry's complaint about the map itself. */
+static bool bad_entry(const struct clb_map *m, const struct clb_map_entry *e,
+                      const struct clb_map_raw *raw, struct clb_err *err, const char *why)
+{
+    const char *field = e->key ? e->key : e->field;
+
+    clb_fail(err, CLB_BAD_INPUT, "%s: byte %zu: '%s': %s", m->file, raw->at, field, why);
+    return clb_err_place(err, m->file, field, raw->at);
+}
+
+static bool key_missing(const struct clb_map *m, const struct clb_map_entry *e,
+                        const struct clb_settings *c, struct clb_err *err)
+{
+    clb_fail(err, CLB_BAD_INPUT, "%s: '%s' is missing; %s makes '%s' of it", c->file, e->key,
+             m->file, e->field);
+    return clb_err_place(err, c->file, e->key, CLB_NO_OFFSET);
+}
+
+/* -- keys of config.json ----------------------------------------------------------------------- */
+
+static struct clb_setting *by_key(const struct clb_settings *c, const char *key)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (!strcmp(c->setting[i].key, key))
+            return &c->setting[i];
+    return NULL;
+}
+
+/* Makes "a.b" a setting when 'a' is an object that has 'b'. */
+static bool open_dots(struct clb_settings *c, const char *key, struct clb_err *err)
+{
+    char outer[256];
+
+    for (const char *dot = strchr(key, '.'); dot && !by_key(c, key); dot = strchr(dot + 1, '.')) {
+        size_t n = (size_t)(dot - key);
+
+        if (n >= sizeof outer)
+            return true;
+        memcpy(outer, key, n);
+        outer[n] = 0;
+        const struct clb_setting *e = by_key(c, outer);
+        if (e && e->type == CLB_JSON_OBJECT && e->state != CLB_KEY_USED &&
+            !clb_settings_flatten(c, (uint32_t)(e - c->setting), err))
+            return false;
+    }
+    return true;
+}
+
+static bool same_raw(struct clb_str a, struct clb_str b)
+{
+    double x = 0, y = 1;
+    struct clb_err ignored;
+    struct clb_json j;
+    bool numbers = true;
+
+    if (clb_str_eq(a, b))
+        return true;
+    clb_json_open(&j, a.p, a.n, "");
+    x = clb_json_f64(&j);
+    numbers &= clb_json_close(&j, &ignored);
+    clb_json_open(&j, b.p, b.n, "");
+    y = clb_json_f64(&j);
+    numbers &= clb_json_close(&j, &ignored);
+    return numbers && !(x < y) && !(x > y);
+}
+
+/* "equals", and keys that mean nothing. */
+static bool check_equals(const struct clb_map_entry *e, const struct clb_settings *c,
+                         const struct clb_setting *s, struct clb_err *err)
+{
+    struct clb_str want = e->equals.text;
+
+    if (!want.p || s->type == CLB_JSON_NULL || same_raw(s->raw, want))
+        return true;
+    return clb_setting_fail(c, s, err, "is %.*s, but the map knows only %.*s", cut(s->raw),
+                            s->raw.p, cut(want), want.p);
+}
+
+/* A key about rotation under another name: beside the published one, both must say the same. */
+static bool rename_key(struct clb_settings *c, struct clb_setting *s, const char *as,
+                       struct clb_err *err)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct clb_setting *other = &c->setting[i];
+
+        if (other == s || strcmp(other->as, as) || other->type == CLB_JSON_NULL)
+            continue;
+        if (!same_raw(other->raw, s->raw))
+            return clb_setting_fail(c, other, err, "is %.*s, but '%.60s' is %.*s", cut(other->raw),
+                                    other->raw.p, s->key, cut(s->raw), s->raw.p);
+        other->state = CLB_KEY_USED;
+        other->as = "";
+    }
+    s->as = as;
+    return true;
+}
+
+static bool account(const struct clb_map *m, struct clb_settings *c, struct clb_err *err)
+{
+    for (uint32_t i = 0; i < m->n_entry; i++)
+        if (m->entry[i].key && !open_dots(c, m->entry[i].key, err))
+            return false;
+    for (uint32_t i = 0; i < m->n_entry; i++) {
+        const struct clb_map_entry *e = &m->entry[i];
+        struct clb_setting *s = e->key ? by_key(c, e->key) : NULL;
+        enum clb_map_word w = e->field ? clb_map_word_of(clb_str(e->field)) : CLB_MAP_FIELD;
+
+        bool rotation = w == CLB_MAP_PUBLISHED || w == CLB_MAP_THETA;
+
+        if (e->key && rotation && (!s || s->type == CLB_JSON_NULL) && !e->absent.text.p)
+            return key_missing(m, e, c, err);
+        if (!s)
+            continue;
+        if (!check_equals(e, c, s, err))
+            return false;
+        s->state = e->field || e->equals.text.p ? CLB_KEY_USED : CLB_KEY_IRRELEVANT;
+        s->as = "";
+        if (rotation && !rename_key(c, s, e->field, err))
+            return false;
+    }
+    return true;
+}
+
+/* -- values ------------------------------------------------------------------------------------ */
+
+/* What "values" makes of one value: the text of a string, or a value as it is written. */
+static bool look_up(const struct clb_map_entry *e, struct clb_str raw, struct clb_text *out)
+{
+    struct clb_text text = { 0 };
+    struct clb_str key, value;
+    struct clb_err ignored;
+    struct clb_json j;
+    bool found = false;
+
+    clb_json_open(&j, raw.p, raw.n, "");
+    if (clb_json_peek(&j) == CLB_JSON_STRING) {
+        key = clb_json_string(&j);
+        clb_text_add(&text, key.p, key.n);
+        raw = (struct clb_str){ text.p, text.n };
+    }
+    clb_json_abandon(&j);
+    clb_json_open(&j, e->values.text.p, e->values.text.n, "");
+    clb_json_object(&j);
+    while (!found && clb_json_key(&j, &key)) {
+        found = clb_str_eq(key, raw);
+        if (clb_json_skip(&j, &value) && found)
+            clb_text_add(out, value.p, value.n);
+    }
+    if (found)
+        clb_json_abandon(&j);
+    else
+        clb_json_close(&j, &ignored);
+    clb_text_free(&text);
+    return found;
+}
+
+/* A list of one value for all, as in "num_experts": [8]. */
+static bool only_value(struct clb_json *j, struct clb_str *value)
+{
+    struct clb_str item;
+    bool same = true;
+    uint32_t n = 0;
+
+    clb_json_array(j);
+    while (clb_json_item(j)) {
+        clb_json_skip(j, &item);
+        same &= n == 0 || clb_str_eq(item, *value);
+        *value = n++ ? *value : item;
+    }
+    return clb_json_ok(j) && n > 0 && same;
+}
+
+static bool translate_list(const struct clb_map_entry *e, struct clb_str raw, struct clb_text *out,
+                           struct clb_str *unknown)
+{
+    struct clb_str item;
+    struct clb_json j;
+    bool ok = true;
+    uint32_t n = 0;
+
+    clb_text_puts(out, "[");
+    clb_json_open(&j, raw.p, raw.n, "");
+    clb_json_array(&j);
+    while (ok && clb_json_item(&j)) {
+        clb_json_skip(&j, &item);
+        clb_text_puts(out, n++ ? "," : "");
+        ok = look_up(e, item, out);
+        *unknown = item;
+    }
+    clb_json_abandon(&j);
+    clb_text_puts(out, "]");
+    return ok;
+}
+
+/* The value of a key as the field wants it. */
+static bool translate(const struct clb_map_entry *e, const struct clb_settings *c,
+                      const struct clb_setting *s, bool list_wanted, struct clb_text *out,
+                      struct clb_err *err)
+{
+    struct clb_str raw = s->raw, unknown = raw;
+    struct clb_json j;
+
+    if (s->type == CLB_JSON_ARRAY && !list_wanted) {
+        clb_json_open(&j, raw.p, raw.n, "");
+        bool one = only_value(&j, &raw);
+
+        clb_json_abandon(&j);
+        if (!one)
+            return clb_setting_fail(c, s, err, "one value is expected for '%s', found %.*s",
+                                    e->field, cut(s->raw), s->raw.p);
+    }
+    if (!e->values.text.p) {
+        clb_text_add(out, raw.p, raw.n);
+        return true;
+    }
+    bool known = *raw.p == '[' ? translate_list(e, raw, out, &unknown)
+                               : look_up(e, unknown = raw, out);
+    return known || clb_setting_fail(c, s, err, "the map does not say what %.*s means",
+                                     cut(unknown), unknown.p);
+}
+
+/* The value that an entry gives, as JSON; "" for none (absent, and that is allowed). *place is
+ * where it stands: in the map (*own) or in config.json. */
+static bool value_of(const struct clb_map *m, const struct clb_map_entry *e,
+                     const struct clb_settings *c, bool list_wanted, struct clb_text *out,
+                     size_t *place, bool *own, struct clb_err *err)
+{
+    const struct clb_map_raw *raw = e->key ? &e->absent : &e->value;
+    const struct clb_setting *s = e->key ? by_key(c, e->key) : NULL;
+
+    clb_text_clear(out);
+    *own = !s || s->type == CLB_JSON_NULL;
+    if (!*own) {
+        *place = s->at;
+        if (!translate(e, c, s, list_wanted, out, err))
+            return false;
+    } else if (raw->text.p) {
+        *place = raw->at;
+        if (!clb_str_is(raw->text, "null"))
+            clb_text_add(out, raw->text.p, raw->text.n);
+    } else {
+        return key_missing(m, e, c, err);
+    }
+    return !out->failed || clb_fail_nomem(err, out->n);
+}
+
+/* -- fields ------------------------------------------------------------------------------------ */
+
+/* Reads {"n_layer":N,"field":value}, whose last value stands at `place` of `file`. */
+static bool read_alone(const char *field, const struct clb_text *value, uint32_t n_layer,
+                       const char *file, size_t place, struct clb_arch *a, struct clb_err *err)
+{
+    struct clb_text t = { 0 };
+    struct clb_json j;
+    bool ok;
+
+    clb_text_puts(&t, "{");
+    if (n_layer)
+        clb_text_printf(&t, "\"n_layer\":%u,", n_layer);
+    clb_text_printf(&t, "\"%s\":", field);
+    place -= t.n;
+    clb_text_add(&t, value->p, value->n);
+    clb_text_puts(&t, "}");
+    if (t.failed) {
+        clb_text_free(&t);
+        return clb_fail_nomem(err, 0);
+    }
+    clb_json_open(&j, t.p, t.n, file);
+    j.base = place;
+    clb_arch_read(a, &j);
+    ok = clb_json_close(&j, err);
+    clb_text_free(&t);
+    return ok;
+}
+
+struct filler {
+    const struct clb_map *m;
+    struct clb_settings *config;
+    uint32_t n_layer;
+    struct clb_text value, all; /* owned: of one field; the fields read so far, as an object */
+    struct clb_arch scratch;
+};
+
+static bool fill(struct filler *x, const struct clb_map_entry *e, struct clb_err *err)
+{
+    const char *file = x->m->file;
+    bool per_layer = false, own;
+    size_t at, place;
+
+    clb_arch_field(clb_str(e->field), &at, &per_layer);
+    if (!value_of(x->m, e, x->config, per_layer, &x->value, &place, &own, err))
+        return false;
+    if (!x->value.n)
+        return true;
+    if (!read_alone(e->field, &x->value, x->n_layer, own ? file : x->config->file, place,
+                    &x->scratch, err)) {
+        if (!own)
+            clb_fail_in(err, "%s: '%s'", file, e->key);
+        return false;
+    }
+    clb_text_printf(&x->all, ",\"%s\":", e->field);
+    clb_text_add(&x->all, x->value.p, x->value.n);
+    return true;
+}
+
+/* How many layers there are decides how long lists must be, so it is read first. */
+static bool fill_layers(struct filler *x, struct clb_err *err)
+{
+    for (uint32_t i = 0; i < x->m->n_entry; i++) {
+        const struct clb_map_entry *e = &x->m->entry[i];
+
+        if (!e->field || strcmp(e->field, "n_layer"))
+            continue;
+        if (!fill(x, e, err))
+            return false;
+        x->n_layer = x->scratch.n_layer;
+        clb_text_clear(&x->all);
+    }
+    if (!x->n_layer && !clb_setting_u32(x->config, "num_hidden_layers", 1, CLB_MAX_LAYERS,
+                                        &x->n_layer, err))
+        return false;
+    if (x->n_layer > 0 && x->n_layer <= CLB_MAX_LAYERS)
+        return true;
+    return clb_map_lacks(x->m, "num_hidden_layers", err);
+}
+
+static bool fill_all(struct filler *x, struct clb_arch *a, struct clb_err *err)
+{
+    struct clb_json j;
+
+    if (!fill_layers(x, err))
+        return false;
+    clb_text_printf(&x->all, "{\"n_layer\":%u", x->n_layer);
+    for (uint32_t i = 0; i < x->m->n_entry; i++) {
+        const struct clb_map_entry *e = &x->m->entry[i];
+
+        if (e->field && strcmp(e->field, "n_layer") &&
+            clb_map_word_of(clb_str(e->field)) == CLB_MAP_FIELD && !fill(x, e, err))
+            return false;
+    }
+    clb_text_puts(&x->all, "}");
+    if (x->all.failed)
+        return clb_fail_nomem(err, x->all.n);
+    clb_json_open(&j, x->all.p, x->all.n, x->m->file);
+    clb_arch_read(a, &j);
+    return clb_json_close(&j, err);
+}
+
+bool clb_map_fields(const struct clb_map *m, struct clb_settings *config, struct clb_arch *a,
+                    struct clb_err *err)
+{
+    struct filler *x = NULL;
+    bool ok = false;
+
+    if (!account(m, config, err) || !(x = clb_new(1, sizeof *x, err)))
+        return false;
+    x->m = m;
+    x->config = config;
+    ok = fill_all(x, a, err);
+    clb_text_free(&x->value);
+    clb_text_free(&x->all);
+    clb_free(x);
+    return ok;
+}
+
+/* -- what follows ------------------------------------------------------------------------------ */
+
+/* Whole numbers of a word's value: a list, or one. */
+static bool numbers(const struct clb_map *m, const struct clb_map_entry *e,
+                    const struct clb_settings *c, uint32_t list[CLB_MAX_LAYERS], uint32_t *n,
+                    struct clb_err *err)
+{
+    struct clb_text t = { 0 };
+    struct clb_json j;
+    size_t place;
+    bool own, ok = value_of(m, e, c, true, &t, &place, &own, err);
+
+    *n = 0;
+    if (ok && t.n) {
+        clb_json_open(&j, t.p, t.n, own ? m->file : c->file);
+        j.base = place;
+        if (clb_json_peek(&j) == CLB_JSON_ARRAY) {
+            clb_json_array(&j);
+            while (clb_json_item(&j) && (*n < CLB_MAX_LAYERS || clb_json_fail(&j, "too many")))
+                list[(*n)++] = (uint32_t)clb_json_u64(&j, 1 << 20);
+        } else {
+            list[(*n)++] = (uint32_t)clb_json_u64(&j, 1 << 20);
+        }
+        ok = clb_json_close(&j, err) || clb_fail_in(err, "%s: '%s'", m->file, e->field);
+    }
+    clb_text_free(&t);
+    return ok;
+}
+
+/* Whether a layer has experts, by one word and its numbers. */
+static bool has_experts(enum clb_map_word w, const uint32_t *list, uint32_t n, uint32_t layer)
+{
+    bool listed = false;
+
+    for (uint32_t i = 0; i < n; i++)
+        listed |= list[i] == layer;
+    return w == CLB_MAP_MOE_LAYERS     ? listed
+           : w == CLB_MAP_DENSE_LAYERS ? !listed
+           : w == CLB_MAP_FIRST_DENSE  ? layer >= list[0]
+                                       : (layer + 1) % list[0] == 0;
+}
+
+static bool apply_word(const struct clb_map *m, const struct clb_map_entry *e,
+                       const struct clb_settings *c, struct clb_arch *a, struct clb_err *err)
+{
+    const struct clb_map_raw *raw = e->key ? &e->absent : &e->value;
+    enum clb_map_word w = clb_map_word_of(clb_str(e->field));
+    uint32_t list[CLB_MAX_LAYERS], n;
+
+    if (!numbers(m, e, c, list, &n, err))
+        return false;
+    if (n == 0 && w != CLB_MAP_MOE_LAYERS) /* null or []: nothing is said */
+        return true;
+    if (w != CLB_MAP_MOE_LAYERS && w != CLB_MAP_DENSE_LAYERS && n != 1)
+        return bad_entry(m, e, raw, err, "one number is expected, not a list");
+    for (uint32_t i = 0; i < n && (w == CLB_MAP_MOE_LAYERS || w == CLB_MAP_DENSE_LAYERS); i++)
+        if (list[i] >= a->n_layer)
+            return bad_entry(m, e, raw, err, "lists a layer that the model does not have");
+    if (w == CLB_MAP_MOE_INTERVAL && list[0] == 0)
+        return bad_entry(m, e, raw, err, "0 is no interval");
+    if (w == CLB_MAP_SHARED_EXPERTS) {
+        if ((uint64_t)list[0] * a->expert_size > 1 << 24)
+            return bad_entry(m, e, raw, err, "the shared experts are too wide");
+        a->shared_size = list[0] * a->expert_size;
+        return true;
+    }
+    for (uint32_t l = 0; l < a->n_layer; l++)
+        if (!has_experts(w, list, n, l))
+            a->layer_experts[l] = 0;
+    return true;
+}
+
+/* Fields whose neutral value is a choice: a map says what it is, so that nothing is assumed. */
+static bool check_said(const struct clb_map *m, const struct clb_arch *a, struct clb_err *err)
+{
+    const struct {
+        size_t field;
+        const char *name;
+        bool needed;
+    } said[] = {
+        { CLB_KEY_AT(expert_size), "expert_size", true },
+        { CLB_KEY_AT(top_k), "top_k", a->top_k == 0 },
+        { CLB_KEY_AT(rope), "rope", true },
+        { CLB_KEY_AT(router), "router", true },
+        { CLB_KEY_AT(topk_normalise), "topk_normalise",
+          a->router == CLB_ROUTER_SOFTMAX_TOPK || a->router == CLB_ROUTER_SIGMOID },
+    };
+
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (said[i].needed && !clb_map_gives(m, said[i].field)) {
+            clb_fail(err, CLB_BAD_INPUT, "%s: nothing gives '%s', which has no default", m->file,
+                     said[i].name);
+            return clb_err_place(err, m->file, said[i].name, CLB_NO_OFFSET);
+        }
+    return true;
+}
+
+/* Two ways to say one thing. */
+static bool check_words(const struct clb_map *m, const struct clb_map_entry *e, const char **by,
+                        struct clb_err *err)
+{
+    enum clb_map_word w = clb_map_word_of(clb_str(e->field));
+    int what = w == CLB_MAP_SHARED_EXPERTS;
+
+    if (!by[what]) {
+        by[what] = e->field;
+        return true;
+    }
+    clb_fail(err, CLB_BAD_INPUT, "%s: '%s' and '%s' are both given, and say the same thing",
+             m->file, by[what], e->field);
+    return clb_err_place(err, m->file, e->field, CLB_NO_OFFSET);
+}
+
+bool clb_map_derive(const struct clb_map *m, struct clb_settings *config, struct clb_arch *a,
+                    struct clb_err *err)
+{
+    const char *by[2] = { clb_map_gives(m, CLB_KEY_AT(layer_experts)) ? "layer_experts" : NULL,
+                          clb_map_gives(m, CLB_KEY_AT(shared_size)) ? "shared_size" : NULL };
+
+    if (!check_said(m, a, err))
+        return false;
+    for (uint32_t i = 0; i < m->n_entry; i++) {
+        const struct clb_map_entry *e = &m->entry[i];
+
+        if (e->field && clb_map_word_of(clb_str(e->field)) >= CLB_MAP_MOE_LAYERS &&
+            (!check_words(m, e, by, err) || !apply_word(m, e, config, a, err)))
+            return false;
+    }
+    clb_family_dense_size(a);
+    return clb_arch_runnable(a, err) || clb_fail_in(err, "%s", m->file);
+}
