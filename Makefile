@@ -166,6 +166,34 @@ $(filter $(BUILD)/test/kernel/%,$(UNITS)): $(EMULATED)
 
 units: $(UNITS) ; @:
 
+# CUDA kernels on the CPU (test/cuda-emu/README.md), twice: with ASan and UBSan, and with the race detector, which
+# stands where libtsan would.
+EMU       := $(BUILD)/cuda-emu
+EMU_TESTS := $(patsubst %.cu,%,$(notdir $(wildcard test/cuda-emu/test_*.cu)))
+EMU_OBJ    = $(addprefix $(EMU)/$(1)/,$(addsuffix .o,$(filter-out test/cuda-emu/$(2),$(wildcard \
+               test/cuda-emu/*.cc)) $(wildcard kernels/cuda/*.cu)))
+EMU_FLAGS  = $(ALL_CPPFLAGS) -Itest/cuda-emu -std=c++17 -O1 -g -fno-exceptions -fno-rtti -fno-omit-frame-pointer \
+             -ffp-contract=off -Wall -Wextra -Wshadow -Wundef -Wwrite-strings
+EMU_SAN    = -fsanitize=address,undefined -fno-sanitize-recover=all
+
+$(EMU)/san/%.o: % $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) -x c++ $(EMU_FLAGS) $(EMU_SAN) -MMD -MP -c -o $@ $<
+$(EMU)/race/%.o: % $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$< for the race detector)
+	$(Q)$(CXX) -x c++ $(EMU_FLAGS) $(if $(filter %.cu,$<),-fsanitize=thread) -MMD -MP -c -o $@ $<
+$(EMU)/bin/san/%: $(EMU)/san/test/cuda-emu/%.cu.o $(call EMU_OBJ,san,emu_race.cc) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CXX) $(EMU_SAN) -o $@ $^ $(LDLIBS)
+$(EMU)/bin/race/%: $(EMU)/race/test/cuda-emu/%.cu.o $(call EMU_OBJ,race,emu_norace.cc) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CXX) -o $@ $^ $(LDLIBS)
+emu: $(foreach t,$(EMU_TESTS),$(EMU)/bin/san/$t $(EMU)/bin/race/$t) ; @:
+
 SAN_FLAGS  := -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
 SAN_BUILD  := $(BUILD)/san
 TSAN_BUILD := $(BUILD)/tsan
@@ -186,21 +214,23 @@ demo:                                    ## build, convert the bundled model, as
 	@tools/demo.sh $(BUILD)
 test:                                    ## everything that fits in 15 minutes; ONLY=GLOB selects suites
 	@tools/setup.sh test
-	+@$(MAKE) all units
+	+@$(MAKE) all units emu
 	+@$(san) all units
-	@$(run) lint unit san cli golden
+	@$(run) lint unit san cuda-emu cli golden
 test-full:                               ## everything else as well: valgrind, TSan, long mutation
 	@BUILD=$(BUILD) tools/setup.sh full
-	+@$(MAKE) all units
+	+@$(MAKE) all units emu
 	+@$(san) all units
 	+@$(tsan) all units
 	+@$(arm) all units
-	@$(run) --full lint unit san cli golden san-cli valgrind tsan aarch64
+	@$(run) --full lint unit san cuda-emu cli golden san-cli valgrind tsan aarch64
 check-unit: units                        ## C tests: units, then kernels
 	@$(run) unit
 check-san:                               ## C tests again under ASan and UBSan
 	+@$(san) units
 	@$(run) san
+test-cuda-emu: emu                       ## CUDA kernels on the CPU against the scalar ones
+	@$(run) cuda-emu
 check-cli: all                           ## Bats tests of the programs
 	@$(run) cli
 check-aarch64: programs                  ## everything for aarch64 in qemu, and the same bits as here
@@ -246,8 +276,9 @@ clean:                                   ## remove the build folder
 help:                                    ## print this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all lib programs examples units setup demo test test-full check-unit check-san \
-        check-aarch64 check-cli check-golden lint bench install uninstall clean help FORCE
+.PHONY: all lib programs examples units emu setup demo test test-full test-cuda-emu check-unit \
+        check-san check-aarch64 check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
 -include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \
-          $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c))))
+          $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c)))) \
+         $(wildcard $(EMU)/*/*/cuda*/*.d)

@@ -72,6 +72,12 @@ for g in "${groups[@]}"; do
     san)
         binaries san "$COLIBRI_SAN_BUILD" ''
         [[ -n $full ]] || bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags san' ;;
+    cuda-emu)
+        for f in test/cuda-emu/test_*.cu; do
+            stem=${f##*/} stem=${stem%.cu}
+            add "cuda-emu/$stem" "$COLIBRI_BUILD" "$COLIBRI_BUILD/cuda-emu/bin/san/$stem"
+            add "cuda-emu/$stem-race" "$COLIBRI_BUILD" "$COLIBRI_BUILD/cuda-emu/bin/race/$stem"
+        done ;;
     # slow tools keep the short counts of mutations
     tsan)
         binaries tsan "$COLIBRI_BUILD/tsan" 'env COLIBRI_TEST_FULL='

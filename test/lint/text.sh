@@ -5,9 +5,9 @@ export LC_ALL=C.UTF-8
 . test/lint/tap.bash
 
 tree() { find lib kernels cmd test examples tools doc man .ci "$@" 2>/dev/null | sort; }
-sources() { tree -name '*.[ch]' -o -name '*.inc'; }
+sources() { tree -name '*.[ch]' -o -name '*.inc' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh'; }
 texts() {
-    tree -type f \( -name '*.[ch1-8]' -o -name '*.inc' -o -name '*.sh' -o -name '*.bash' -o -name '*.bats' -o -name '*.py' -o -name '*.md' -o -path .ci/run \)
+    tree -type f \( -name '*.[ch1-8]' -o -name '*.inc' -o -name '*.cc' -o -name '*.cu*' -o -name '*.sh' -o -name '*.bash' -o -name '*.bats' -o -name '*.py' -o -name '*.md' -o -path .ci/run \)
     echo Makefile
     [[ ! -e README.md ]] || echo README.md
 }

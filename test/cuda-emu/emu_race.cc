@@ -1,0 +1,163 @@
+/* emu_race.cc - the race detector. Kernels are compiled with -fsanitize=thread, but libtsan is not
+ * linked: the calls that the compiler makes before every access come here. Two threads race when
+ * they touch one byte, one of them writes, and nothing orders them: in shared memory no
+ * __syncthreads between, or __syncwarp inside a warp; in global memory also two blocks of a launch.
+ * What is no shared or device memory, and not the thread's own, may not be touched at all. */
+#include "emu.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+extern "C" char __executable_start, end; /* of the program, from the linker */
+
+/* Per byte, who wrote and who read it last. time 0: nobody. */
+struct touch {
+    uint32_t time;
+    uint16_t thread, epoch;
+};
+struct cell {
+    touch write, read;
+};
+enum { MANY = 0xffff }; /* several threads read it at that time */
+
+static std::map<const uint8_t *, cell *> shadows; /* by the start of what they belong to */
+
+static cell *shadow_of(const emu_range &r)
+{
+    cell *&c = shadows[r.base];
+
+    if (!c)
+        c = (cell *)calloc(r.bytes ? r.bytes : 1, sizeof *c);
+    return c;
+}
+
+void emu_race_forget(const void *p, size_t bytes)
+{
+    auto from = shadows.lower_bound((const uint8_t *)p);
+    auto to = shadows.lower_bound((const uint8_t *)p + bytes);
+
+    for (auto i = from; i != to; ++i)
+        free(i->second);
+    shadows.erase(from, to);
+}
+
+static bool unordered(const touch &before, const emu_clock &now, bool global)
+{
+    if (!before.time || before.time < now.launch_start)
+        return false;
+    if (before.time < now.block_start)
+        return global; /* another block of this launch */
+    if (before.time != now.now || before.thread == now.thread)
+        return false;
+    return before.thread == MANY || before.thread / 32 != now.thread / 32 ||
+           before.epoch == now.warp_epoch;
+}
+
+static void check(const char *where, bool global, cell *c, size_t at, bool write)
+{
+    emu_clock now = emu_clock_now();
+    touch mine = { now.now, now.thread, now.warp_epoch };
+    bool wrote = unordered(c->write, now, global);
+
+    if (wrote || (write && unordered(c->read, now, global))) {
+        const touch &other = wrote ? c->write : c->read;
+        emu_die(
+            "race: byte %zu of %s: thread %d %s it and thread %d %s it, and nothing orders them",
+            at, where, other.thread == MANY ? -1 : (int)other.thread, wrote ? "wrote" : "read",
+            now.thread, write ? "writes" : "reads");
+    }
+    if (write)
+        c->write = mine;
+    else if (c->read.time == now.now && c->read.thread != now.thread)
+        c->read.thread = MANY;
+    else
+        c->read = mine;
+}
+
+void emu_access(const void *p, size_t bytes, bool write)
+{
+    emu_range r;
+    bool global = false;
+
+    if (!emu_in_kernel || !bytes || emu_is_stack(p))
+        return;
+    if ((const char *)p >= &__executable_start && (const char *)p < &end) {
+        if (write)
+            emu_die("a kernel writes a variable of the host");
+        return;
+    }
+    if (!emu_find_shared(p, &r)) {
+        global = true;
+        if (!emu_find_global(p, &r))
+            emu_die("a kernel %s %p, which is no memory of the device", write ? "writes" : "reads",
+                    p);
+    }
+    size_t at = (size_t)((const uint8_t *)p - r.base);
+    if (at + bytes > r.bytes)
+        emu_die("a kernel %s %zu bytes at %zu of %zu of %s memory", write ? "writes" : "reads",
+                bytes, at, r.bytes, global ? "device" : "shared");
+    cell *c = shadow_of(r) + at;
+    for (size_t i = 0; i < bytes; i++)
+        check(global ? "device memory" : "shared memory", global, c + i, at + i, write);
+}
+
+bool emu_race_build(void)
+{
+    return true;
+}
+
+/* -- what the compiler calls ------------------------------------------------------------------- */
+
+extern "C" {
+void __tsan_init(void)
+{
+}
+void __tsan_func_entry(void *)
+{
+}
+void __tsan_func_exit(void)
+{
+}
+void __tsan_vptr_read(void *)
+{
+}
+void __tsan_vptr_update(void *, void *)
+{
+}
+#define SIZE(n)                                                                                    \
+    void __tsan_read##n(void *p)                                                                   \
+    {                                                                                              \
+        emu_access(p, n, false);                                                                   \
+    }                                                                                              \
+    void __tsan_write##n(void *p)                                                                  \
+    {                                                                                              \
+        emu_access(p, n, true);                                                                    \
+    }                                                                                              \
+    void __tsan_unaligned_read##n(void *p)                                                         \
+    {                                                                                              \
+        emu_access(p, n, false);                                                                   \
+    }                                                                                              \
+    void __tsan_unaligned_write##n(void *p)                                                        \
+    {                                                                                              \
+        emu_access(p, n, true);                                                                    \
+    }
+SIZE(1)
+SIZE(2)
+SIZE(4)
+SIZE(8)
+SIZE(16)
+/* Of shared_ptr in host code. */
+int __tsan_atomic32_fetch_add(volatile int *p, int n, int)
+{
+    return __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST);
+}
+void __tsan_read_range(void *p, long n)
+{
+    emu_access(p, (size_t)n, false);
+}
+void __tsan_write_range(void *p, long n)
+{
+    emu_access(p, (size_t)n, true);
+}
+}

@@ -1,0 +1,107 @@
+/* emu_test.h - for tests on the emulation: buffers of the device, and deaths that are expected. */
+#ifndef TEST_CUDA_EMU_EMU_TEST_H
+#define TEST_CUDA_EMU_EMU_TEST_H
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "test/check.h"
+
+#ifdef __SANITIZE_ADDRESS__
+enum { BUILD_ASAN = 1 };
+#else
+enum { BUILD_ASAN = 0 };
+#endif
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        cudaError_t e_ = (call);                                                                   \
+        if (e_ != cudaSuccess) {                                                                   \
+            printf("# %s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_));        \
+            test_bad = 1;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* The stream of tests that need one only. */
+struct stream {
+    cudaStream_t s;
+    stream()
+    {
+        OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    }
+    ~stream()
+    {
+        OK(cudaGetLastError());
+        OK(cudaStreamDestroy(s));
+    }
+};
+
+/* n values on the device. */
+template <class T> struct device {
+    T *p;
+    size_t n;
+    explicit device(size_t count) : n(count)
+    {
+        OK(cudaMalloc((void **)&p, n * sizeof(T)));
+    }
+    explicit device(const std::vector<T> &v) : device(v.size())
+    {
+        OK(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice));
+    }
+    device(const device &) = delete;
+    ~device()
+    {
+        OK(cudaFree(p));
+    }
+    /* Once the device is idle. */
+    std::vector<T> get() const
+    {
+        std::vector<T> v(n);
+        OK(cudaDeviceSynchronize());
+        OK(cudaMemcpy(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost));
+        return v;
+    }
+};
+
+/* A child process that runs fn dies, and says `text` on stderr. */
+static inline bool dies(const char *text, const std::function<void()> &fn)
+{
+    int fd[2], status;
+    std::string said;
+    char part[4096];
+
+    fflush(stdout);
+    if (pipe(fd))
+        return false;
+    pid_t child = fork();
+    if (!child) {
+        dup2(fd[1], 2);
+        close(fd[0]);
+        close(fd[1]);
+        fn();
+        _exit(0);
+    }
+    close(fd[1]);
+    for (ssize_t n; (n = read(fd[0], part, sizeof part)) > 0;)
+        said.append(part, (size_t)n);
+    close(fd[0]);
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && !WEXITSTATUS(status)) {
+        printf("# it did not die with '%s'\n", text);
+        return false;
+    }
+    if (said.find(text) == std::string::npos) {
+        printf("# it died without '%s' but with: %.200s\n", text, said.c_str());
+        return false;
+    }
+    return true;
+}
+
+#endif
