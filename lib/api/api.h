@@ -37,4 +37,14 @@ bool clb_api_take(void *to, size_t known, const void *from, const char *name, st
  * size kept. */
 bool clb_api_give(void *to, const void *from, size_t known, const char *name, struct clb_err *err);
 
+/* Public structs from and to those inside. */
+struct clb_profile;
+struct clb_sampling;
+bool clb_api_sampling(struct clb_sampling *to, const struct colibri_sampling *from,
+                      struct clb_err *err);
+bool clb_api_kv_dtype(struct clb_batch_options *to, int32_t dtype, struct clb_err *err);
+int32_t clb_api_kv_word(enum clb_kv_dtype dtype);
+int clb_api_give_plan(struct colibri_memory_plan *to, const struct clb_memory_plan *from);
+void clb_api_profile(struct colibri_profile *to, const struct clb_profile *from);
+
 #endif

@@ -1,6 +1,6 @@
 #include "lib/api/api.h"
 
-static bool take_kv_dtype(struct clb_batch_options *to, int32_t dtype, struct clb_err *err)
+bool clb_api_kv_dtype(struct clb_batch_options *to, int32_t dtype, struct clb_err *err)
 {
     switch (dtype) {
     case COLIBRI_KV_DEFAULT:
@@ -37,7 +37,35 @@ static bool take_options(struct clb_batch_options *to, const struct colibri_batc
         .logit_rows = o.logit_rows,
         .profile = o.enable_profiling,
     };
-    return take_kv_dtype(to, o.kv_dtype, err);
+    return clb_api_kv_dtype(to, o.kv_dtype, err);
+}
+
+int32_t clb_api_kv_word(enum clb_kv_dtype dtype)
+{
+    static const int32_t kv[] = { [CLB_KV_F32] = COLIBRI_KV_F32,
+                                  [CLB_KV_F16] = COLIBRI_KV_F16,
+                                  [CLB_KV_INT8] = COLIBRI_KV_INT8 };
+
+    return kv[dtype];
+}
+
+int clb_api_give_plan(struct colibri_memory_plan *to, const struct clb_memory_plan *from)
+{
+    const struct colibri_memory_plan full = {
+        .weights = from->weights,
+        .kv_cache = from->kv_cache,
+        .activations = from->activations,
+        .host_buffers = from->host_buffers,
+        .total = from->total,
+        .available = from->available,
+        .context = from->context,
+        .kv_dtype = clb_api_kv_word(from->kv_dtype),
+        .locked = from->locked,
+    };
+    struct clb_err err;
+
+    return clb_api_give(to, &full, sizeof full, "memory_plan", &err) ? COLIBRI_OK
+                                                                     : clb_api_fail(&err);
 }
 
 int colibri_plan_batch(const struct colibri_model *model,
@@ -45,9 +73,6 @@ int colibri_plan_batch(const struct colibri_model *model,
                        struct colibri_memory_plan *plan)
 {
     struct clb_batch_options o;
-    static const int32_t kv[] = { [CLB_KV_F32] = COLIBRI_KV_F32,
-                                  [CLB_KV_F16] = COLIBRI_KV_F16,
-                                  [CLB_KV_INT8] = COLIBRI_KV_INT8 };
     struct clb_memory_plan p;
     struct clb_err err;
 
@@ -57,19 +82,7 @@ int colibri_plan_batch(const struct colibri_model *model,
         return clb_api_null("plan");
     if (!take_options(&o, options, &err) || !clb_batch_plan(&p, model->m, &o, &err))
         return clb_api_fail(&err);
-    const struct colibri_memory_plan full = {
-        .weights = p.weights,
-        .kv_cache = p.kv_cache,
-        .activations = p.activations,
-        .host_buffers = p.host_buffers,
-        .total = p.total,
-        .available = p.available,
-        .context = p.context,
-        .kv_dtype = kv[p.kv_dtype],
-        .locked = p.locked,
-    };
-    return clb_api_give(plan, &full, sizeof full, "memory_plan", &err) ? COLIBRI_OK
-                                                                       : clb_api_fail(&err);
+    return clb_api_give_plan(plan, &p);
 }
 
 int colibri_batch_open(struct colibri_batch **out, const struct colibri_model *model,

@@ -20,21 +20,14 @@ static const struct clb_session *inside_const(const struct colibri_session *sess
     return (const struct clb_session *)session;
 }
 
-int colibri_session_open(struct colibri_session **out, struct colibri_batch *batch,
-                         const struct colibri_sampling *sampling)
+bool clb_api_sampling(struct clb_sampling *to, const struct colibri_sampling *from,
+                      struct clb_err *err)
 {
     struct colibri_sampling o;
-    struct clb_session *s;
-    struct clb_err err;
 
-    if (!out)
-        return clb_api_null("out");
-    *out = NULL;
-    if (!batch)
-        return clb_api_null("batch");
-    if (!clb_api_take(&o, sizeof o, sampling, "sampling", &err))
-        return clb_api_fail(&err);
-    const struct clb_sampling how = {
+    if (!clb_api_take(&o, sizeof o, from, "sampling", err))
+        return false;
+    *to = (struct clb_sampling){
         .temperature = o.temperature,
         .top_k = o.top_k,
         .top_p = o.top_p,
@@ -43,7 +36,23 @@ int colibri_session_open(struct colibri_session **out, struct colibri_batch *bat
         .repetition_window = o.repetition_window,
         .seed = o.seed,
     };
-    if (!clb_session_open(&s, (struct clb_batch *)batch, &how, &err))
+    return true;
+}
+
+int colibri_session_open(struct colibri_session **out, struct colibri_batch *batch,
+                         const struct colibri_sampling *sampling)
+{
+    struct clb_sampling how;
+    struct clb_session *s;
+    struct clb_err err;
+
+    if (!out)
+        return clb_api_null("out");
+    *out = NULL;
+    if (!batch)
+        return clb_api_null("batch");
+    if (!clb_api_sampling(&how, sampling, &err) ||
+        !clb_session_open(&s, (struct clb_batch *)batch, &how, &err))
         return clb_api_fail(&err);
     *out = (struct colibri_session *)s;
     return COLIBRI_OK;

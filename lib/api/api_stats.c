@@ -33,6 +33,24 @@ int colibri_memory_stats(const struct colibri_model *model, struct colibri_memor
                                                                          : clb_api_fail(&err);
 }
 
+void clb_api_profile(struct colibri_profile *to, const struct clb_profile *from)
+{
+    *to = (struct colibri_profile){ .size = sizeof *to };
+    for (int i = 0; i < CLB_STAGES; i++)
+        to->name[i] = clb_stage_name[i];
+    memcpy(to->seconds, from->seconds, sizeof to->seconds);
+    memcpy(to->bytes, from->bytes, sizeof to->bytes);
+    memcpy(to->macs, from->macs, sizeof to->macs);
+    memcpy(to->f32_macs, from->f32_macs, sizeof to->f32_macs);
+    memcpy(to->alone, from->alone, sizeof to->alone);
+    memcpy(to->waited, from->waited, sizeof to->waited);
+    to->passes = from->passes;
+    to->rows = from->rows;
+    to->experts_touched = from->experts_touched;
+    to->expert_slots = from->expert_slots;
+    to->routes_reused = from->routes_reused;
+}
+
 int colibri_batch_profile(const struct colibri_batch *batch, struct colibri_profile *profile,
                           uint64_t *expert_rows)
 {
@@ -49,19 +67,7 @@ int colibri_batch_profile(const struct colibri_batch *batch, struct colibri_prof
         clb_fail(&err, CLB_USAGE, "the batch was opened without enable_profiling");
         return clb_api_fail(&err);
     }
-    for (int i = 0; i < CLB_STAGES; i++)
-        full.name[i] = clb_stage_name[i];
-    memcpy(full.seconds, p->seconds, sizeof full.seconds);
-    memcpy(full.bytes, p->bytes, sizeof full.bytes);
-    memcpy(full.macs, p->macs, sizeof full.macs);
-    memcpy(full.f32_macs, p->f32_macs, sizeof full.f32_macs);
-    memcpy(full.alone, p->alone, sizeof full.alone);
-    memcpy(full.waited, p->waited, sizeof full.waited);
-    full.passes = p->passes;
-    full.rows = p->rows;
-    full.experts_touched = p->experts_touched;
-    full.expert_slots = p->expert_slots;
-    full.routes_reused = p->routes_reused;
+    clb_api_profile(&full, p);
     if (expert_rows) {
         const struct clb_arch *a = &clb_batch_model(b)->reader.arch;
         memcpy(expert_rows, p->expert_rows, (size_t)a->n_layer * a->n_expert * sizeof *expert_rows);

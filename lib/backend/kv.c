@@ -15,10 +15,14 @@ struct clb_kv_pool {
     uint32_t n_block, n_free;
     uint32_t hint;             /* no free bit below this word */
     uint64_t *free_bit;        /* [(n_block + 63) / 64] owned; 1: free */
+    uint32_t *use;             /* [n_block] owned; sequences that have it, and KEPT */
+    uint32_t n_idle, n_shared;
     struct clb_ledger *ledger; /* borrowed; NULL: not counted */
     struct clb_residence *residence; /* borrowed */
     pthread_mutex_t lock;
 };
+
+#define KEPT (UINT32_C(1) << 31)
 
 static uint32_t element_bytes(enum clb_kv_dtype t)
 {
@@ -69,9 +73,10 @@ bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape,
     p->residence = residence;
     p->n_block = p->n_free = n_block;
     p->free_bit = clb_new(((size_t)n_block + 63) / 64, sizeof *p->free_bit, err);
-    if (p->free_bit && !clb_mul(n_block, shape->block_bytes, &bytes))
+    p->use = p->free_bit ? clb_new(n_block, sizeof *p->use, err) : NULL;
+    if (p->use && !clb_mul(n_block, shape->block_bytes, &bytes))
         clb_fail_nomem(err, UINT64_MAX);
-    else if (p->free_bit)
+    else if (p->use)
         p->base = clb_pages_new(bytes, true, residence, "KV cache", err);
     if (!p->base) {
         clb_kv_pool_free(p);
@@ -95,6 +100,7 @@ void clb_kv_pool_free(struct clb_kv_pool *p)
         clb_ledger_sub(p->ledger, bytes, bytes);
     clb_pages_free(p->base, bytes, p->residence);
     clb_free(p->free_bit);
+    clb_free(p->use);
     pthread_mutex_destroy(&p->lock);
     clb_free(p);
 }
@@ -104,14 +110,21 @@ const struct clb_kv_shape *clb_kv_pool_shape(const struct clb_kv_pool *p)
     return &p->shape;
 }
 
-uint32_t clb_kv_pool_available(const struct clb_kv_pool *p)
+struct clb_kv_counts clb_kv_pool_counts(const struct clb_kv_pool *p)
 {
     struct clb_kv_pool *q = (struct clb_kv_pool *)p; /* the lock is not part of its value */
 
     pthread_mutex_lock(&q->lock);
-    uint32_t n = q->n_free;
+    struct clb_kv_counts n = {
+        .n_block = p->n_block, .n_free = p->n_free, .n_idle = p->n_idle, .n_shared = p->n_shared
+    };
     pthread_mutex_unlock(&q->lock);
     return n;
+}
+
+uint32_t clb_kv_pool_available(const struct clb_kv_pool *p)
+{
+    return clb_kv_pool_counts(p).n_free;
 }
 
 /* The caller holds the lock. */
@@ -125,7 +138,17 @@ static bool take_lowest(struct clb_kv_pool *p, uint32_t *block)
     p->free_bit[p->hint] &= ~(UINT64_C(1) << bit);
     p->n_free--;
     *block = p->hint * 64 + bit;
+    p->use[*block] = 1;
     return true;
+}
+
+/* Likewise. */
+static void set_free(struct clb_kv_pool *p, uint32_t block)
+{
+    p->free_bit[block / 64] |= UINT64_C(1) << block % 64;
+    p->n_free++;
+    if (block / 64 < p->hint)
+        p->hint = block / 64;
 }
 
 bool clb_kv_pool_take(struct clb_kv_pool *p, uint32_t *block)
@@ -139,11 +162,49 @@ bool clb_kv_pool_take(struct clb_kv_pool *p, uint32_t *block)
 void clb_kv_pool_give(struct clb_kv_pool *p, uint32_t block)
 {
     pthread_mutex_lock(&p->lock);
-    p->free_bit[block / 64] |= UINT64_C(1) << block % 64;
-    p->n_free++;
-    if (block / 64 < p->hint)
-        p->hint = block / 64;
+    uint32_t use = --p->use[block];
+    p->n_shared -= (use & ~KEPT) == 1;
+    p->n_idle += use == KEPT;
+    if (use == 0)
+        set_free(p, block);
     pthread_mutex_unlock(&p->lock);
+}
+
+void clb_kv_pool_share(struct clb_kv_pool *p, uint32_t block)
+{
+    pthread_mutex_lock(&p->lock);
+    uint32_t use = p->use[block]++;
+    p->n_shared += (use & ~KEPT) == 1;
+    p->n_idle -= use == KEPT;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void clb_kv_pool_keep(struct clb_kv_pool *p, uint32_t block)
+{
+    pthread_mutex_lock(&p->lock);
+    p->use[block] |= KEPT;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void clb_kv_pool_drop(struct clb_kv_pool *p, uint32_t block)
+{
+    pthread_mutex_lock(&p->lock);
+    p->use[block] &= ~KEPT;
+    if (p->use[block] == 0) {
+        p->n_idle--;
+        set_free(p, block);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool clb_kv_pool_is_idle(const struct clb_kv_pool *p, uint32_t block)
+{
+    struct clb_kv_pool *q = (struct clb_kv_pool *)p;
+
+    pthread_mutex_lock(&q->lock);
+    bool idle = p->use[block] == KEPT;
+    pthread_mutex_unlock(&q->lock);
+    return idle;
 }
 
 uint8_t *clb_kv_pool_block(const struct clb_kv_pool *p, uint32_t block)
@@ -174,6 +235,26 @@ bool clb_kv_seq_reserve(struct clb_kv_seq *s, uint32_t length, struct clb_err *e
     return clb_fail(err, CLB_NO_SPACE,
                     "the KV cache is full: %u more blocks of %d positions are needed, %u are free",
                     want - had, CLB_KV_BLOCK, found);
+}
+
+void clb_kv_seq_replace(struct clb_kv_seq *s, uint32_t i, uint32_t block)
+{
+    clb_kv_pool_share(s->pool, block);
+    clb_kv_pool_give(s->pool, s->block[i]);
+    s->block[i] = block;
+}
+
+void clb_kv_seq_adopt(struct clb_kv_seq *s, uint32_t block)
+{
+    uint32_t i = s->length / CLB_KV_BLOCK;
+
+    if (i < s->n_block) {
+        clb_kv_seq_replace(s, i, block);
+    } else {
+        clb_kv_pool_share(s->pool, block);
+        s->block[s->n_block++] = block;
+    }
+    s->length += CLB_KV_BLOCK;
 }
 
 void clb_kv_seq_truncate(struct clb_kv_seq *s, uint32_t length)

@@ -32,7 +32,11 @@ bool clb_kv_shape_init(struct clb_kv_shape *s, const struct clb_arch *a, enum cl
 
 /* The pool: `n_block` blocks reserved at once (the one allocation, on huge pages), handed out and
  * taken back. `ledger` and `residence` are borrowed and may be NULL. Thread safe. Blocks are handed
- * out lowest index first, zeroed pages come from the system untouched. */
+ * out lowest index first, zeroed pages come from the system untouched.
+ *
+ * A block can belong to several sequences whose first tokens are the same, and it can be kept for
+ * sequences to come when none has it: whoever shares a block does not write to it. It is free again
+ * when no sequence has it and nobody keeps it. */
 struct clb_kv_pool;
 bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape, uint32_t n_block,
                      struct clb_ledger *ledger, struct clb_residence *residence,
@@ -41,7 +45,18 @@ void clb_kv_pool_free(struct clb_kv_pool *p);
 const struct clb_kv_shape *clb_kv_pool_shape(const struct clb_kv_pool *p);
 uint32_t clb_kv_pool_available(const struct clb_kv_pool *p);
 bool clb_kv_pool_take(struct clb_kv_pool *p, uint32_t *block); /* false: none left */
-void clb_kv_pool_give(struct clb_kv_pool *p, uint32_t block);
+void clb_kv_pool_give(struct clb_kv_pool *p, uint32_t block);  /* by one of its sequences */
+void clb_kv_pool_share(struct clb_kv_pool *p, uint32_t block); /* one more sequence has it */
+void clb_kv_pool_keep(struct clb_kv_pool *p, uint32_t block);  /* at most once, until dropped */
+void clb_kv_pool_drop(struct clb_kv_pool *p, uint32_t block);
+bool clb_kv_pool_is_idle(const struct clb_kv_pool *p, uint32_t block); /* only kept */
+
+struct clb_kv_counts {
+    uint32_t n_block, n_free;
+    uint32_t n_idle;   /* kept, but no sequence has them */
+    uint32_t n_shared; /* more than one sequence has them */
+};
+struct clb_kv_counts clb_kv_pool_counts(const struct clb_kv_pool *p);
 uint8_t *clb_kv_pool_block(const struct clb_kv_pool *p, uint32_t block);
 
 /* One sequence: block i holds positions 64 i .. 64 i + 63. */
@@ -55,6 +70,11 @@ struct clb_kv_seq {
 };
 /* Takes blocks until `length` positions fit; all or nothing. */
 bool clb_kv_seq_reserve(struct clb_kv_seq *s, uint32_t length, struct clb_err *err);
+/* Block i becomes `block`, which holds the same and is shared with whoever has it. */
+void clb_kv_seq_replace(struct clb_kv_seq *s, uint32_t i, uint32_t block);
+/* The block at the end of the sequence, whose length is a multiple of 64, becomes `block` (shared
+ * with whoever has it), all 64 positions of which are filled. */
+void clb_kv_seq_adopt(struct clb_kv_seq *s, uint32_t block);
 /* Gives back every block beyond `length` positions and sets the length (only downwards). */
 void clb_kv_seq_truncate(struct clb_kv_seq *s, uint32_t length);
 

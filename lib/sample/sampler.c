@@ -85,34 +85,69 @@ int32_t clb_argmax(const float *logits, uint32_t n)
     return best;
 }
 
-static __attribute__((noinline)) float logprob(const float *logits, uint32_t n, uint32_t id)
+/* What turns logits into logarithms of probabilities. */
+struct normal {
+    int32_t best; /* -1: no logit is a number above -inf */
+    float max;
+    double log_sum; /* of exp(logit - max); infinite ones share the probability */
+};
+
+static __attribute__((noinline)) struct normal normalise(const float *logits, uint32_t n)
 {
-    int32_t best = clb_argmax(logits, n);
+    struct normal z = { .best = clb_argmax(logits, n) };
     double sum = 0;
 
-    if (best < 0)
-        return NAN;
-    float max = logits[best];
-    if (isinf(max)) { /* shared by the infinite ones */
-        for (uint32_t i = 0; i < n; i++)
-            sum += logits[i] == max;
-        return logits[id] == max ? (float)-clb_log(sum) : -INFINITY;
-    }
+    if (z.best < 0)
+        return z;
+    z.max = logits[z.best];
     for (uint32_t i = 0; i < n; i++)
-        if (logits[i] == logits[i])
-            sum += (double)clb_expf(logits[i] - max);
-    if (logits[id] != logits[id])
+        if (isinf(z.max))
+            sum += logits[i] == z.max;
+        else if (logits[i] == logits[i])
+            sum += (double)clb_expf(logits[i] - z.max);
+    z.log_sum = clb_log(sum);
+    return z;
+}
+
+static float logprob(const struct normal *z, float logit)
+{
+    if (z->best < 0)
+        return NAN;
+    if (isinf(z->max))
+        return logit == z->max ? (float)-z->log_sum : -INFINITY;
+    if (logit != logit)
         return -INFINITY;
-    return (float)((double)logits[id] - (double)max - clb_log(sum));
+    return (float)((double)logit - (double)z->max - z->log_sum);
 }
 
 float clb_logprob(const float *logits, uint32_t n, uint32_t id)
 {
     struct clb_fp caller = clb_fp_enter();
-    float p = logprob(logits, n, id);
+    struct normal z = normalise(logits, n);
+    float p = logprob(&z, logits[id]);
 
     clb_fp_leave(caller);
     return p;
+}
+
+uint32_t clb_top_logprobs(const float *logits, uint32_t n, uint32_t k, struct clb_logprob *top)
+{
+    struct clb_fp caller = clb_fp_enter();
+    struct normal z = normalise(logits, n);
+    uint32_t n_top = 0;
+
+    for (uint32_t i = 0; i < n && k > 0; i++) {
+        if (!(logits[i] > -INFINITY) || (n_top == k && !(logits[i] > top[k - 1].logprob)))
+            continue;
+        uint32_t at = n_top < k ? n_top++ : k - 1;
+        for (; at > 0 && logits[i] > top[at - 1].logprob; at--)
+            top[at] = top[at - 1];
+        top[at] = (struct clb_logprob){ (int32_t)i, logits[i] };
+    }
+    for (uint32_t i = 0; i < n_top; i++)
+        top[i].logprob = logprob(&z, top[i].logprob);
+    clb_fp_leave(caller);
+    return n_top;
 }
 
 /* -- filters ----------------------------------------------------------------------------------- */

@@ -51,4 +51,12 @@ int32_t clb_argmax(const float *logits, uint32_t n);
  * -inf. */
 float clb_logprob(const float *logits, uint32_t n, uint32_t id);
 
+struct clb_logprob {
+    int32_t id;
+    float logprob;
+};
+/* The k likeliest, best first, ties lowest id first; fewer when fewer logits are numbers above
+ * -inf. Returns how many. */
+uint32_t clb_top_logprobs(const float *logits, uint32_t n, uint32_t k, struct clb_logprob *top);
+
 #endif

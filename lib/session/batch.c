@@ -126,7 +126,7 @@ bool clb_batch_open(struct clb_batch **out, struct clb_model *m, const struct cl
         return false;
     b->max_sessions = full.max_sessions;
     b->context = full.context;
-    b->prefill_chunk = full.prefill_chunk;
+    b->prefill_chunk = b->chunk = full.prefill_chunk;
     if (!clb_runner_open(&b->run, m, &r, err) ||
         !clb_sampler_new(&b->sampler, m->reader.arch.vocab_size, err)) {
         clb_batch_close(b);
@@ -177,9 +177,15 @@ struct budget {
     uint32_t logit_rows; /* beside one for each session */
 };
 
+/* Rows that a session may have in this pass. */
 static uint32_t pending(const struct clb_session *s)
 {
-    return s->batch ? s->n_token - s->kv.length : 0;
+    return s->batch ? least_of(s->n_token - s->kv.length, s->most_row) : 0;
+}
+
+static bool is_done(const struct clb_session *s)
+{
+    return s->kv.length == s->n_token;
 }
 
 /* Session i in the order of this step: every step begins with another one. */
@@ -246,7 +252,7 @@ static void give_prompts(struct clb_batch *b, struct budget *left)
 static void collect(struct clb_batch *b)
 {
     struct budget left = {
-        .prompt_rows = b->prefill_chunk,
+        .prompt_rows = b->chunk,
         .logit_rows = b->run.shape.max_logits - b->max_sessions,
     };
 
@@ -261,7 +267,7 @@ static void collect(struct clb_batch *b)
     b->n_step++;
     for (uint32_t i = 0; i < b->n_order; i++) {
         struct clb_session *s = b->order[i];
-        bool last = s->n_row == pending(s);
+        bool last = s->kv.length + s->n_row == s->n_token;
 
         clb_runner_add(&b->run, &s->kv, s->token + s->kv.length, s->n_row,
                        s->on_rows ? CLB_LOGITS_ALL
@@ -279,7 +285,7 @@ static size_t deliver(struct clb_batch *b)
 
     for (uint32_t i = 0; i < b->n_order; i++) {
         struct clb_session *s = b->order[i];
-        bool done = pending(s) == 0;
+        bool done = is_done(s);
         uint32_t n = s->on_rows ? s->n_row : done;
 
         if (done) {

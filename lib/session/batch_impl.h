@@ -8,6 +8,7 @@ struct clb_batch {
     struct clb_runner run;
     struct clb_sampler *sampler; /* scratch: one thread at a time uses a batch */
     uint32_t max_sessions, context, prefill_chunk;
+    uint32_t chunk; /* prompt rows of the next pass, at most prefill_chunk */
     struct clb_session *session; /* [max_sessions] owned */
     struct clb_session **order;  /* [max_sessions] those in the pass, as their rows are */
     uint32_t n_order;

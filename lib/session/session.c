@@ -23,6 +23,7 @@ bool clb_session_open(struct clb_session **out, struct clb_batch *b,
         clb_kv_seq_rope(&s->kv, &b->run.model->weights, s->limit);
         s->logits = NULL;
         s->on_rows = NULL;
+        s->most_row = UINT32_MAX;
         *out = s;
         return true;
     }

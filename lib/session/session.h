@@ -21,7 +21,8 @@ struct clb_session {
     struct clb_sampling sampling;
     clb_rows_fn *on_rows; /* NULL: only the last row's logits */
     void *on_rows_arg;
-    uint32_t n_row; /* rows in the pass that is being put together */
+    uint32_t n_row;    /* rows in the pass that is being put together */
+    uint32_t most_row; /* at most so many in the next one */
 };
 
 bool clb_session_open(struct clb_session **out, struct clb_batch *b, const struct clb_sampling *s,

@@ -247,11 +247,14 @@ bool clb_decoder_flush(struct clb_decoder *d, struct clb_str *text, struct clb_e
 
 /* -- open, close, all at once ----------------------------------------------------------------- */
 
-/* The most that one call gives: a piece whose every byte becomes U+FFFD, what was pending, a space.
- */
-static bool reserve(struct clb_text *out, uint64_t max_text, struct clb_err *err)
+/* A piece whose every byte becomes U+FFFD, what was pending, a space. */
+size_t clb_decoder_most(const struct clb_tokenizer *t)
 {
-    uint64_t room = 3 * max_text + 64;
+    return 3 * (size_t)t->head->max_text + 64;
+}
+
+static bool reserve(struct clb_text *out, size_t room, struct clb_err *err)
+{
     char *p = clb_grow(NULL, room, 1, err);
 
     if (!p)
@@ -272,7 +275,7 @@ bool clb_decoder_open(struct clb_decoder **out, const struct clb_tokenizer *t, b
     *d = (struct clb_decoder){
         .t = t, .skip_special = skip_special, .strip = t->head->strip, .held = CLB_NO_ID
     };
-    if (!reserve(&d->out, t->head->max_text, err)) {
+    if (!reserve(&d->out, clb_decoder_most(t), err)) {
         clb_free(d);
         return false;
     }

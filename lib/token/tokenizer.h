@@ -53,6 +53,7 @@ struct clb_decoder;
 bool clb_decoder_open(struct clb_decoder **out, const struct clb_tokenizer *t, bool skip_special,
                       struct clb_err *err);
 void clb_decoder_close(struct clb_decoder *d);
+size_t clb_decoder_most(const struct clb_tokenizer *t); /* bytes that one call can give */
 /* Text that became certain; borrowed until the next call. Does not allocate once warm (buffers are
  * reserved at open). */
 bool clb_decoder_feed(struct clb_decoder *d, int32_t id, struct clb_str *text, struct clb_err *err);
