@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/colibri-convert/explain.h"
 #include "lib/base/clock.h"
 #include "lib/base/pool.h"
 #include "lib/cli/opt.h"
@@ -190,17 +191,6 @@ static void dry_run(const struct clb_conversion *c)
            clb_human_bytes(human, clb_convert_size(c)));
 }
 
-static bool explain(const struct clb_conversion *c, struct clb_err *err)
-{
-    struct clb_text text = { 0 };
-
-    clb_convert_explain(c, &text);
-    if (!text.failed)
-        fwrite(text.p, 1, text.n, stdout);
-    clb_text_free(&text);
-    return !text.failed || clb_fail_nomem(err, 0);
-}
-
 static int run(const struct args *a)
 {
     struct clb_convert_options o;
@@ -214,8 +204,8 @@ static int run(const struct args *a)
     const char *problems = ok || !c ? "" : clb_convert_problems(c);
     if (ok && !a->common.quiet)
         clb_put_lines(stderr, "colibri-convert: note: ", clb_convert_notes(c));
-    if (ok && a->explain)
-        ok = explain(c, &err);
+    if (c && a->explain && !convert_explain(c) && ok)
+        ok = clb_fail_nomem(&err, 0);
     if (ok && a->dry_run)
         dry_run(c);
     if (ok && !a->explain && !a->dry_run)

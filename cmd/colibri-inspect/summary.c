@@ -174,7 +174,11 @@ static void experts_line(const struct clb_arch *a)
                     a->expert_size, acts[a->act]);
     line("experts", t.p ? t.p : "");
     clb_text_clear(&t);
-    clb_text_printf(&t, "%s%s", routers[a->router], a->topk_normalise ? ", weights sum to 1" : "");
+    clb_text_printf(&t, "%s%s", routers[a->router],
+                    a->topk_normalise                       ? ", weights sum to 1"
+                    : a->router == CLB_ROUTER_SOFTMAX_TOPK ||
+                            a->router == CLB_ROUTER_SIGMOID ? ", weights as they are"
+                                                            : "");
     line("router", t.p ? t.p : "");
     clb_text_clear(&t);
     if (a->shared_size)

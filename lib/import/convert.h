@@ -47,9 +47,13 @@ clb_convert_work(const struct clb_conversion *c); /* bytes that will be read (fo
 bool clb_convert_is_source(const struct clb_conversion *c, const char *path);
 /* Notes for people (files not used, tensors ignored), one line each. */
 const char *clb_convert_notes(const struct clb_conversion *c);
-/* What every config key became: "key<TAB>used|irrelevant|ignored" lines, and the descriptor, for
- * --explain. */
-void clb_convert_explain(const struct clb_conversion *c, struct clb_text *out);
+/* What became of each key of config.json, in the order of the file (those inside rope_scaling
+ * behind the others): "used", "irrelevant", "unknown" or "ignored", and the value as written, in one
+ * line. */
+typedef void clb_convert_key_fn(void *arg, const char *key, const char *state, const char *value);
+void clb_convert_keys(const struct clb_conversion *c, clb_convert_key_fn *fn, void *arg);
+/* The family, or the name of the map. NULL: the plan failed before all keys were looked at. */
+const char *clb_convert_family(const struct clb_conversion *c);
 /* fd: an empty file, written by pwrite in any order. progress is called from any thread with the
  * bytes read so far. */
 bool clb_convert_run(struct clb_conversion *c, int fd, void (*progress)(uint64_t done),

@@ -122,17 +122,42 @@ void clb_convert_report(const struct clb_conversion *c, struct clb_text *out)
     walk(c, write_each, out);
 }
 
-static void write_field(void *arg, const char *name, const char *value)
+/* A value in one line: white space outside of strings is dropped, long ones are cut. */
+static void show_value(const struct clb_setting *e, char *out, size_t room)
 {
-    if (*value)
-        clb_text_printf(arg, "%s\t%s\n", name, value);
+    bool string = false;
+    size_t n = 0;
+
+    for (size_t i = 0; i < e->raw.n && n + 5 < room; i++) {
+        char c = e->raw.p[i];
+
+        if (c == '\\' && string && i + 1 < e->raw.n)
+            out[n++] = e->raw.p[i++], c = e->raw.p[i];
+        else if (c == '"')
+            string = !string;
+        if (string || !strchr(" \t\r\n", c))
+            out[n++] = c;
+        if (c == ',' && !string)
+            out[n++] = ' ';
+        if (n + 5 >= room && i + 1 < e->raw.n)
+            n += (size_t)snprintf(out + n, room - n, "...");
+    }
+    out[n] = 0;
 }
 
-void clb_convert_explain(const struct clb_conversion *c, struct clb_text *out)
+void clb_convert_keys(const struct clb_conversion *c, clb_convert_key_fn *fn, void *arg)
 {
-    for (uint32_t i = 0; i < c->config.n; i++)
-        clb_text_printf(out, "%s\t%s\n", c->config.setting[i].key,
-                        clb_key_state_name[c->config.setting[i].state]);
-    clb_text_puts(out, "\n");
-    clb_arch_fields(&c->arch, write_field, out);
+    char value[64];
+
+    for (uint32_t i = 0; i < c->config.n; i++) {
+        const struct clb_setting *e = &c->config.setting[i];
+
+        show_value(e, value, sizeof value);
+        fn(arg, e->key, clb_key_state_name[e->state], value);
+    }
+}
+
+const char *clb_convert_family(const struct clb_conversion *c)
+{
+    return c->config.accounted ? c->family->model_type : NULL;
 }

@@ -211,6 +211,34 @@ static bool has_experts(struct clb_settings *c)
     return false;
 }
 
+/* Families that need what the engine does not have yet, by the field of the descriptor. */
+static const struct {
+    const char *type, *field;
+} not_run[] = {
+    { "qwen3_next", "linear_attention" },
+    { "deepseek_v32", "index_top_k" },
+    { "glm_moe_dsa", "index_top_k" },
+};
+
+static bool unknown_family(struct clb_settings *c, const char *type, const char *known,
+                           struct clb_err *err)
+{
+    const struct clb_setting *e = clb_setting_find(c, "model_type");
+
+    for (size_t i = 0; i < sizeof not_run / sizeof *not_run; i++)
+        if (!strcmp(type, not_run[i].type))
+            return clb_setting_fail(c, e, err,
+                                    "'%s' needs '%s', which this engine does not run yet", type,
+                                    not_run[i].field);
+    if (has_experts(c))
+        return clb_setting_fail(c, e, err,
+                                "'%s' is not known; known are %s; --map describes others", type,
+                                known);
+    return clb_setting_fail(c, e, err,
+                            "'%s' is a dense model; only Mixture-of-Experts models are served",
+                            type);
+}
+
 static bool find_family(const struct clb_family **family, struct clb_settings *c,
                         struct clb_err *err)
 {
@@ -229,13 +257,7 @@ static bool find_family(const struct clb_family **family, struct clb_settings *c
     }
     if (!type[0])
         return clb_setting_missing(c, "model_type", err);
-    if (has_experts(c))
-        return clb_setting_fail(c, clb_setting_find(c, "model_type"), err,
-                                "'%s' is not known; known are %s; --map describes others", type,
-                                known);
-    return clb_setting_fail(c, clb_setting_find(c, "model_type"), err,
-                            "'%s' is a dense model; only Mixture-of-Experts models are served",
-                            type);
+    return unknown_family(c, type, known, err);
 }
 
 static bool disagree(struct clb_settings *c, const char *key, uint32_t value, const char *relation,

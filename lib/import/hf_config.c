@@ -125,8 +125,12 @@ static bool read_object(struct clb_settings *s, struct clb_str text, uint64_t ba
     if (!clb_json_close(&j, err))
         return false;
     key = s->keys.p;
-    for (uint32_t i = 0; i < s->n; i++, key += strlen(key) + 1)
-        s->setting[i].key = s->setting[i].as = key;
+    for (uint32_t i = 0; i < s->n; i++, key += strlen(key) + 1) {
+        struct clb_setting *e = &s->setting[i];
+
+        e->as = e->as == e->key ? key : e->as; /* a new one has neither */
+        e->key = key;
+    }
     return true;
 }
 
@@ -164,6 +168,27 @@ bool clb_settings_flatten(struct clb_settings *s, uint32_t i, struct clb_err *er
     return read_object(s, e.raw, e.at, prefix, err);
 }
 
+void clb_settings_adopt(struct clb_settings *s, const char *key, const struct clb_settings *inner)
+{
+    struct clb_err ignored;
+    uint32_t first = s->n;
+
+    for (uint32_t i = 0; i < first; i++) {
+        const struct clb_setting *e = &s->setting[i];
+
+        if (strcmp(e->as, key) || e->type != CLB_JSON_OBJECT)
+            continue;
+        if (!clb_settings_flatten(s, i, &ignored) || s->n - first != inner->n)
+            return;
+        for (uint32_t k = 0; k < inner->n; k++) {
+            s->setting[first + k].as = "";
+            s->setting[first + k].state = inner->setting[k].state;
+            s->setting[first + k].told = inner->setting[k].told;
+        }
+        return;
+    }
+}
+
 void clb_settings_free(struct clb_settings *s)
 {
     clb_free(s->setting);
@@ -179,6 +204,13 @@ struct clb_setting *clb_setting_find(struct clb_settings *s, const char *key)
             return s->setting[i].type == CLB_JSON_NULL ? NULL : &s->setting[i];
         }
     return NULL;
+}
+
+void clb_setting_no_effect(struct clb_settings *s, const char *key)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!strcmp(s->setting[i].as, key))
+            s->setting[i].state = CLB_KEY_IRRELEVANT;
 }
 
 bool clb_setting_fail(const struct clb_settings *s, const struct clb_setting *e,
@@ -450,10 +482,12 @@ void clb_settings_check_rest(struct clb_settings *s, struct clb_ignore *ignore, 
 
         snprintf(full, sizeof full, "%s%s", s->prefix, e->key);
         account(e, full, ignore, n_ignore, !s->prefix[0]);
-        if (e->state == CLB_KEY_UNKNOWN)
+        if (e->state == CLB_KEY_UNKNOWN && !e->told)
             clb_problem(problems,
                         "byte %zu: '%s' is %s, and what it means is not known; if it changes "
                         "nothing, accept it with --ignore-key %s",
                         e->at, full, shown(e, text), full);
+        e->told = true;
     }
+    s->accounted = true;
 }

@@ -25,6 +25,7 @@ struct clb_setting {
     enum clb_json_type type;
     size_t at; /* byte offset of the value */
     enum clb_key_state state;
+    bool told; /* that it is not known is among the problems */
 };
 
 struct clb_settings {
@@ -33,6 +34,7 @@ struct clb_settings {
     struct clb_setting *setting; /* [n] owned, in the order of the text */
     uint32_t n;
     struct clb_text keys; /* owned */
+    bool accounted;       /* every key has its state: clb_settings_check_rest was called */
 };
 
 /* text stays borrowed. Duplicate keys, bad JSON: refused by the reader. */
@@ -44,10 +46,15 @@ bool clb_settings_nested(struct clb_settings *s, struct clb_settings *parent, co
 /* The keys of an object that is the value of setting i become settings "key.inner", behind the
  * others; the object itself counts as used. Pointers to settings become invalid. */
 bool clb_settings_flatten(struct clb_settings *s, uint32_t i, struct clb_err *err);
+/* What became of the keys of `inner`, the object that is the value of `key`, for display: they are
+ * settings as if flattened, asked for by no name. Without memory nothing happens. */
+void clb_settings_adopt(struct clb_settings *s, const char *key, const struct clb_settings *inner);
 void clb_settings_free(struct clb_settings *s); /* safe on a zeroed struct */
 
 /* Marks the key as used. NULL when it is absent or null. */
 struct clb_setting *clb_setting_find(struct clb_settings *s, const char *key);
+/* The family knows the key, and that it changes nothing. */
+void clb_setting_no_effect(struct clb_settings *s, const char *key);
 /* Getters leave *out as it is when the key is absent or null; a value of another type or out of
  * range fails with file, byte and key. */
 bool clb_setting_u32(struct clb_settings *s, const char *key, uint32_t lo, uint32_t hi,

@@ -9,6 +9,7 @@
 
 struct rope {
     struct clb_settings *set; /* the object that has the parameters */
+    const char *object;       /* its key */
     uint32_t dim;
     double theta;
     double max_positions, original; /* original_max_position_embeddings, or max_positions */
@@ -191,7 +192,7 @@ static bool dynamic(struct rope *r, struct clb_err *err)
     double alpha = 0;
 
     for (size_t i = 0; i < sizeof without_effect / sizeof *without_effect; i++)
-        clb_setting_find(r->set, without_effect[i]);
+        clb_setting_no_effect(r->set, without_effect[i]);
     if (!clb_setting_f64(r->set, "alpha", 1e-6, 1e12, &alpha, err))
         return false;
     if (alpha > 0)
@@ -268,9 +269,9 @@ static bool read_either(struct rope *r, struct clb_settings *config, const char 
 }
 
 /* The object with the parameters, whichever of the two spellings is used. */
-static bool open_object(struct clb_settings *set, struct clb_settings *config, struct clb_err *err)
+static bool open_object(struct rope *r, struct clb_settings *config, struct clb_err *err)
 {
-    struct clb_settings other = { 0 };
+    struct clb_settings other = { 0 }, *set = r->set;
     bool ok = clb_settings_nested(set, config, "rope_scaling", err) &&
               clb_settings_nested(&other, config, "rope_parameters", err);
 
@@ -281,6 +282,7 @@ static bool open_object(struct clb_settings *set, struct clb_settings *config, s
     } else if (ok && other.n) {
         clb_settings_free(set);
         *set = other;
+        r->object = "rope_parameters";
         return true;
     }
     clb_settings_free(&other);
@@ -323,7 +325,8 @@ bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float
 {
     struct clb_settings set = { 0 };
     struct rope r = {
-        .set = &set, .inv_freq = inv_freq, .inv_freq_long = inv_freq_long, .scale = 1
+        .set = &set, .object = "rope_scaling", .inv_freq = inv_freq,
+        .inv_freq_long = inv_freq_long, .scale = 1
     };
     bool ok = false;
 
@@ -334,7 +337,7 @@ bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float
                  from->config->file, a->head_dim, CLB_MAX_ROPE);
         return clb_err_place(err, from->config->file, "head_dim", CLB_NO_OFFSET);
     }
-    if (!open_object(&set, from->config, err) || !read_dim(&r, from, a, err) ||
+    if (!open_object(&r, from->config, err) || !read_dim(&r, from, a, err) ||
         !read_either(&r, from->config, "rope_theta", 1.5, 1e12, &r.theta, err) ||
         !read_either(&r, from->config, "original_max_position_embeddings", 1, 1e9, &r.original,
                      err) ||
@@ -345,6 +348,7 @@ bool clb_rope_read(const struct clb_rope_source *from, struct clb_arch *a, float
     fill(a, &r, from->scales_attention);
     ok = true;
 done:
+    clb_settings_adopt(from->config, r.object, &set);
     clb_settings_free(&set);
     return ok;
 }

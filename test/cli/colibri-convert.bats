@@ -529,9 +529,41 @@ END
 }
 
 @test "--explain: every key of config.json and the descriptor" {
+    # inside rope_scaling too; what a family knows to have no effect is not "used"
     run -0 --separate-stderr colibri-convert --explain "$FAMILIES/qwen3_moe_mixed"
-    has "$output" $'hidden_size\tused' $'torch_dtype\tirrelevant' $'layer_experts\t[0,6,0]' $'rope_scale\t1.138'
-    [[ $(grep -c $'\tused\|\tirrelevant' <<<"$output") == $(jq 'keys | length' "$FAMILIES/qwen3_moe_mixed/config.json") ]]
+    [[ -z $stderr && ${lines[0]} == "family qwen3_moe" ]]
+    squeezed=$(tr -s ' ' <<<"$output")
+    has "$squeezed" "hidden_size used 64" "torch_dtype irrelevant" "sliding_window irrelevant" "layer_experts 0, 6, 0" "rope_scale 1.138" \
+        "rope_scaling.factor used 4.0" "neutral:" " qk_norm_eps"
+    [[ $(grep -cE ' (used|irrelevant) ' <<<"$squeezed") == $(jq '[keys, (.rope_scaling | keys)] | flatten | length' "$FAMILIES/qwen3_moe_mixed/config.json") ]]
+    # what is missing there follows from the family
+    cp -r "$FAMILIES/qwen3_moe" silent
+    jq 'del(.norm_topk_prob)' "$FAMILIES/qwen3_moe/config.json" >silent/config.json
+    run -0 --separate-stderr colibri-convert --explain silent
+    [[ $output =~ neutral:.*\ topk_normalise, ]]
+    colibri-convert -q silent -o silent.bin
+    run -0 colibri-inspect --summary silent.bin
+    has "$output" "softmax, then top-k, weights as they are"
+    colibri-convert -q "$FAMILIES/qwen3_moe" -o said.bin
+    run -0 colibri-inspect --summary said.bin
+    has "$output" "softmax, then top-k, weights sum to 1"
+}
+
+@test "--explain: also of what is refused because of a key, and with a map" {
+    jq '.rope_scaling = {"type": "linear", "factor": 2, "wobble": 1} | .attention_wobble = [1, 2] | ."esc\u001b" = 1' "$src/config.json" >config.json
+    cp -r "$src" odd && mv config.json odd
+    run -3 --separate-stderr colibri-convert --explain odd
+    squeezed=$(tr -s ' ' <<<"$output")
+    has "$squeezed" "attention_wobble unknown [1, 2]" "rope_scaling.wobble unknown 1" "hidden_size used 32" "esc? unknown"
+    has "$stderr" "odd/config.json: 3 problems" "--ignore-key rope_scaling.wobble"
+    run -3 --separate-stderr colibri-convert --explain --ignore-key attention_wobble odd
+    has "$(tr -s ' ' <<<"$output")" "attention_wobble ignored"
+    # nothing is said about keys that were not reached
+    jq '.hidden_size = "x"' "$src/config.json" >odd/config.json
+    run_err 3 colibri-convert --explain odd
+    own_architecture
+    run -0 --separate-stderr colibri-convert --explain --map own.json own
+    has "$(tr -s ' ' <<<"$output")" "family mine" "arch used" "width used 96" "router_aux_loss_coef irrelevant" "expert_size 64"
 }
 
 @test "-q says nothing, -v -v says where an error arose" {

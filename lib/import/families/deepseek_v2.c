@@ -35,8 +35,8 @@ static bool read_groups(struct clb_settings *config, struct clb_arch *a, struct 
     if (!clb_family_word(config, "topk_method", "greedy|group_limited_greedy", err) ||
         !clb_setting_text(config, "topk_method", method, sizeof method, err))
         return false;
-    clb_setting_find(config, "n_group");
-    clb_setting_find(config, "topk_group");
+    clb_setting_no_effect(config, "n_group");
+    clb_setting_no_effect(config, "topk_group");
     return !strcmp(method, "greedy") || clb_family_groups(config, a, CLB_GROUP_MAX, err);
 }
 
@@ -44,8 +44,8 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
                    struct clb_err *err)
 {
     (void)notes;
-    clb_setting_find(config, "seq_aux"); /* training */
-    clb_setting_find(config, "ep_size"); /* how the publisher spreads experts */
+    clb_setting_no_effect(config, "seq_aux"); /* training */
+    clb_setting_no_effect(config, "ep_size"); /* how the publisher spreads experts */
     return clb_family_mla(config, a, err) && read_groups(config, a, err) &&
            clb_family_flag(config, "attention_bias", false, err) &&
            clb_family_flag(config, "norm_topk_prob", false, err) &&

@@ -36,8 +36,8 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
     bool interleaved = true;
 
     (void)notes;
-    clb_setting_find(config, "seq_aux"); /* training */
-    clb_setting_find(config, "ep_size"); /* how the publisher spreads experts */
+    clb_setting_no_effect(config, "seq_aux"); /* training */
+    clb_setting_no_effect(config, "ep_size"); /* how the publisher spreads experts */
     if (!clb_setting_bool(config, "rope_interleave", &interleaved, err))
         return false;
     a->rope = interleaved ? CLB_ROPE_INTERLEAVED : CLB_ROPE_HALF;

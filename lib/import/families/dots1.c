@@ -44,7 +44,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
                    struct clb_err *err)
 {
     (void)notes;
-    clb_setting_find(config, "use_sliding_window"); /* the reference looks at the other two */
+    clb_setting_no_effect(config, "use_sliding_window"); /* the reference looks at the other two */
     return clb_family_word(config, "scoring_func", "noaux_tc|sigmoid", err) &&
            clb_family_number(config, "moe_layer_freq", 1, err) && read_window(config, a, err) &&
            clb_family_groups(config, a, CLB_GROUP_TOP2_SUM, err) &&

@@ -46,7 +46,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
                    struct clb_err *err)
 {
     (void)notes;
-    clb_setting_find(config, "moe_capacity");
+    clb_setting_no_effect(config, "moe_capacity");
     return clb_family_flag(config, "use_bias", false, err) &&
            clb_family_flag(config, "moe_use_aux_free", true, err) &&
            clb_family_word(config, "moe_gate", "topk", err) &&

@@ -29,7 +29,7 @@ static bool read_windows(struct clb_settings *config, struct clb_arch *a, struct
     uint32_t window = 0;
     bool sliding[CLB_MAX_LAYERS], found;
 
-    clb_setting_find(config, "sliding_window_pattern"); /* layer_types says the same, in full */
+    clb_setting_no_effect(config, "sliding_window_pattern"); /* layer_types says the same */
     if (!clb_setting_u32(config, "sliding_window", 1, 1 << 30, &window, err) ||
         !clb_family_layer_types(config, a, sliding, &found, err))
         return false;

@@ -82,7 +82,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
                    struct clb_err *err)
 {
     (void)notes;
-    clb_setting_find(config, "norm_topk_prob"); /* the reference always does */
+    clb_setting_no_effect(config, "norm_topk_prob"); /* the reference always does */
     return clb_family_flag(config, "use_cla", false, err) &&
            clb_family_flag(config, "mlp_bias", false, err) &&
            clb_family_flag(config, "use_qk_norm", true, err) &&

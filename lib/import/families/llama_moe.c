@@ -64,7 +64,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
 
     (void)notes;
     for (size_t i = 0; i < sizeof training / sizeof *training; i++)
-        clb_setting_find(config, training[i]);
+        clb_setting_no_effect(config, training[i]);
     return clb_family_word(config, "gate_type", "TopKBalancedNoisyGate", err) &&
            clb_family_word(config, "gate_network", "mlp", err) &&
            clb_family_word(config, "calculator_type", "UniversalCalculator", err) &&

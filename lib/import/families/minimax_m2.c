@@ -32,7 +32,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
     uint32_t kind[CLB_MAX_LAYERS];
 
     (void)notes;
-    clb_setting_find(config, "mtp_transformer_layers");
+    clb_setting_no_effect(config, "mtp_transformer_layers");
     for (uint32_t l = 0; l < a->n_layer; l++)
         kind[l] = 1;
     if (!clb_family_per_layer(config, "attn_type_list", a, 1, 1, kind, err))

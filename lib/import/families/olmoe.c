@@ -10,7 +10,7 @@ static void start(struct clb_arch *a)
 
 static const struct clb_family_key keys[] = {
     { "intermediate_size", NULL, CLB_KEY_U32, CLB_KEY_AT(expert_size), true, 1, 1 << 24 },
-    { "norm_topk_prob", NULL, CLB_KEY_BOOL, CLB_KEY_AT(topk_normalise), true, 0, 0 },
+    { "norm_topk_prob", NULL, CLB_KEY_BOOL, CLB_KEY_AT(topk_normalise), false, 0, 0 },
     { "clip_qkv", NULL, CLB_KEY_F32, CLB_KEY_AT(clip_qkv), false, 1e-6, 1e9 },
     { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(q_bias), false, 0, 0 },
     { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(k_bias), false, 0, 0 },

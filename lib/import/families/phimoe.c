@@ -38,7 +38,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
                    struct clb_err *err)
 {
     (void)notes;
-    clb_setting_find(config, "input_jitter_noise"); /* training only */
+    clb_setting_no_effect(config, "input_jitter_noise"); /* training only */
     for (uint32_t l = 1; l < a->n_layer; l++)
         a->window[l] = a->window[0];
     return clb_family_number(config, "num_experts_per_tok", 2, err);

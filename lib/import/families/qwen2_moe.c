@@ -33,8 +33,8 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
                    struct clb_err *err)
 {
     (void)notes;
-    clb_setting_find(config, "sliding_window");
-    clb_setting_find(config, "max_window_layers");
+    clb_setting_no_effect(config, "sliding_window");
+    clb_setting_no_effect(config, "max_window_layers");
     return clb_family_flag(config, "use_sliding_window", false, err) &&
            clb_family_sparse_step(config, a, err);
 }

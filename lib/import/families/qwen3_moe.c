@@ -11,7 +11,7 @@ static void start(struct clb_arch *a)
 static const struct clb_family_key keys[] = {
     { "moe_intermediate_size", NULL, CLB_KEY_U32, CLB_KEY_AT(expert_size), true, 1, 1 << 24 },
     { "intermediate_size", NULL, CLB_KEY_U32, CLB_KEY_AT(dense_size), true, 1, 1 << 24 },
-    { "norm_topk_prob", NULL, CLB_KEY_BOOL, CLB_KEY_AT(topk_normalise), true, 0, 0 },
+    { "norm_topk_prob", NULL, CLB_KEY_BOOL, CLB_KEY_AT(topk_normalise), false, 0, 0 },
     { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(q_bias), false, 0, 0 },
     { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(k_bias), false, 0, 0 },
     { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(v_bias), false, 0, 0 },
@@ -28,7 +28,8 @@ static bool read_window(struct clb_settings *config, struct clb_arch *a, struct 
     uint32_t window = 0;
     bool use = false;
 
-    clb_setting_find(config, "sliding_window");
+    clb_setting_no_effect(config, "max_window_layers");
+    clb_setting_no_effect(config, "sliding_window");
     if (!clb_setting_bool(config, "use_sliding_window", &use, err))
         return false;
     if (!use)
