@@ -31,10 +31,14 @@ static bool origin_get(const void *model, const struct compare_item *item, struc
     return true;
 }
 
-static bool origin_row(const struct compare_rows *rows, uint32_t row, float *out,
-                       struct clb_err *err)
+static bool origin_row(struct compare_rows *rows, uint32_t row, float *out, struct clb_err *err)
 {
     return clb_origin_row(&rows->origin, row, out, err);
+}
+
+static void origin_done(struct compare_rows *rows)
+{
+    clb_origin_done(&rows->origin);
 }
 
 /* -- files of the checkpoint ------------------------------------------------------------------ */
@@ -229,7 +233,9 @@ static bool check_values(const struct clb_conversion *c, const struct clb_reader
                          const struct inspect_options *o, struct clb_text *json, bool *differs,
                          struct clb_err *err)
 {
-    struct compare_side a = { .model = c, .get = origin_get, .row = origin_row };
+    struct compare_side a = {
+        .model = c, .get = origin_get, .row = origin_row, .done = origin_done
+    };
     struct compare_side b = compare_file(r);
     struct kind_sum kind[KINDS] = { 0 };
     struct compare_item *item = NULL;

@@ -40,7 +40,7 @@ static bool file_get(const void *model, const struct compare_item *item, struct 
     return true;
 }
 
-static bool file_row(const struct compare_rows *rows, uint32_t row, float *out, struct clb_err *err)
+static bool file_row(struct compare_rows *rows, uint32_t row, float *out, struct clb_err *err)
 {
     const struct clb_matrix *m = &rows->m;
     const uint8_t *p;
@@ -122,28 +122,41 @@ struct work {
     atomic_bool failed;
 };
 
+static bool compare_values(const struct work *w, struct compare_rows *a, struct compare_rows *b,
+                           struct compare_result *x, float *va, float *vb, struct clb_err *err)
+{
+    bool ok = true;
+
+    x->dtype[1] = b->dtype;
+    x->shape = a->rows != b->rows || a->cols != b->cols;
+    for (uint32_t r = 0; ok && !x->shape && r < a->rows; r++) {
+        ok = w->a->row(a, r, va, err) && w->b->row(b, r, vb, err);
+        if (ok)
+            compare_row(x, b, r, va, vb);
+    }
+    if (w->b->done)
+        w->b->done(b);
+    return ok;
+}
+
 static bool compare_one(struct work *w, uint32_t i, float *va, float *vb, struct clb_err *err)
 {
     struct compare_result *x = &w->result[i];
     struct compare_rows a, b;
+    bool ok = true;
 
     *x = (struct compare_result){ .dtype = { "", "" } };
     if (!w->a->get(w->a->model, &w->item[i], &a))
         return true;
     x->dtype[0] = a.dtype;
     x->missing = !w->b->get(w->b->model, &w->item[i], &b);
-    if (x->missing)
-        return true;
-    x->dtype[1] = b.dtype;
-    x->shape = a.rows != b.rows || a.cols != b.cols;
-    for (uint32_t r = 0; !x->shape && r < a.rows; r++) {
-        if (!w->a->row(&a, r, va, err) || !w->b->row(&b, r, vb, err))
-            return false;
-        compare_row(x, &b, r, va, vb);
-    }
+    if (!x->missing)
+        ok = compare_values(w, &a, &b, x, va, vb, err);
+    if (w->a->done)
+        w->a->done(&a);
     clb_progress_at(atomic_fetch_add(&w->done, (uint64_t)a.rows * a.cols) +
                     (uint64_t)a.rows * a.cols);
-    return true;
+    return ok;
 }
 
 static void compare_thread(void *arg, unsigned thread, unsigned n_thread)

@@ -26,11 +26,13 @@ struct compare_rows {
     struct clb_origin origin; /* a checkpoint: everything */
 };
 
-/* A model. get: false when there is no such tensor. row: one row as f32. */
+/* A model. get: false when there is no such tensor. row: one row as f32. done: after the last one;
+ * NULL: there is nothing to do. */
 struct compare_side {
     const void *model;
     bool (*get)(const void *model, const struct compare_item *item, struct compare_rows *out);
-    bool (*row)(const struct compare_rows *rows, uint32_t row, float *out, struct clb_err *err);
+    bool (*row)(struct compare_rows *rows, uint32_t row, float *out, struct clb_err *err);
+    void (*done)(struct compare_rows *rows);
 };
 struct compare_side compare_file(const struct clb_reader *r);
 

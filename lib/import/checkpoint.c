@@ -342,6 +342,16 @@ done:
     return ok;
 }
 
+static int has_name(const void *name, const void *tensor)
+{
+    return strcmp(name, ((const struct clb_ckpt_tensor *)tensor)->t->name);
+}
+
+const struct clb_ckpt_tensor *clb_checkpoint_find(const struct clb_checkpoint *c, const char *name)
+{
+    return bsearch(name, c->tensor, c->n_tensor, sizeof *c->tensor, has_name);
+}
+
 void clb_checkpoint_close(struct clb_checkpoint *c)
 {
     for (int i = 0; i < CLB_CKPT_TEXTS; i++) {

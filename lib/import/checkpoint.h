@@ -59,6 +59,8 @@ bool clb_checkpoint_open_map(struct clb_checkpoint *c, const char *path, struct 
 /* Headers of all shards. Weight files that are not used are noted. */
 bool clb_checkpoint_open_shards(struct clb_checkpoint *c, struct clb_text *notes,
                                 struct clb_err *err);
+/* The tensor of this name; NULL: there is none. */
+const struct clb_ckpt_tensor *clb_checkpoint_find(const struct clb_checkpoint *c, const char *name);
 void clb_checkpoint_close(struct clb_checkpoint *c); /* safe on a zeroed struct */
 
 /* Whether path is (by device and inode) one of the folder's entries, or the map. */

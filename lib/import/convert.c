@@ -9,12 +9,6 @@
 #include "lib/import/map.h"
 #include "lib/import/spm_tokenizer.h"
 
-/* The stored type of a tensor as a type of the file. */
-static enum clb_dtype as_stored(const struct clb_ckpt_tensor *t)
-{
-    return clb_st_as_dtype(t->t->dtype);
-}
-
 /* The one type that holds all of them without loss. */
 static enum clb_dtype common(enum clb_dtype a, enum clb_dtype b)
 {
@@ -27,12 +21,12 @@ static void choose_dtypes(struct clb_conversion *c)
     struct clb_tensor_spec s;
 
     for (uint32_t i = 0; i < c->bind.n_expert_part; i++)
-        experts = common(experts, as_stored(c->bind.expert[i]));
+        experts = common(experts, clb_view_dtype(&c->bind.expert[i]));
     for (uint32_t i = 0; clb_arch_tensor(&c->arch, i, &s); i++) {
         if (s.form == CLB_FORM_MATRIX)
-            dense = common(dense, as_stored(c->bind.dense[i]));
+            dense = common(dense, clb_view_dtype(&c->bind.dense[i]));
         if (s.role == CLB_EMBED)
-            c->embed_dtype = as_stored(c->bind.dense[i]);
+            c->embed_dtype = clb_view_dtype(&c->bind.dense[i]);
     }
     c->expert_dtype = c->o.source_dtype ? experts : c->o.dtype;
     c->dense_dtype = c->o.dense_dtype_set     ? c->o.dense_dtype
@@ -190,8 +184,8 @@ static bool read_config(struct clb_conversion *c, struct clb_err *err)
     };
 
     return clb_settings_read(&c->config, (const char *)m->data, m->size, m->path, err) &&
-           clb_family_read(&c->family, &c->arch, &c->extra, &c->config, &o, &c->problems,
-                           &c->notes, err) &&
+           clb_family_read(&c->family, &c->arch, &c->extra, &c->config, &o, &c->problems, &c->notes,
+                           err) &&
            clb_read_generation(&c->generation, &c->ckpt, &c->config, c->arch.vocab_size, err);
 }
 
@@ -219,8 +213,8 @@ static bool plan(struct clb_conversion *c, struct clb_err *err)
         !read_map(c, err) || !accept_keys(c, err) || !read_config(c, err) ||
         !list_ignored(c, err) ||
         !clb_checkpoint_open_shards(&c->ckpt, &c->notes, err) ||
-        !clb_bind(&c->bind, c->family, &c->arch, c->extra.n_further, &c->ckpt, &c->problems,
-                  &c->notes, err) ||
+        !clb_bind(&c->bind, c->family, &c->arch, &c->extra, &c->ckpt, &c->problems, &c->notes,
+                  err) ||
         !read_tokenizer(c, err) || !list_sources(c, err))
         return false;
     choose_dtypes(c);
@@ -291,7 +285,7 @@ uint64_t clb_convert_work(const struct clb_conversion *c)
         n += c->ckpt.tensor[i].t->end - c->ckpt.tensor[i].t->begin;
     if (c->o.scale != CLB_SCALE_ROW && c->expert_dtype == CLB_INT8)
         for (uint32_t i = 0; i < c->bind.n_expert_part; i++)
-            n += c->bind.expert[i]->t->end - c->bind.expert[i]->t->begin;
+            n += clb_view_reads(&c->bind.expert[i]);
     return n;
 }
 

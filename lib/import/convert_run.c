@@ -19,8 +19,7 @@ struct run {
     struct clb_conversion *c;
     struct clb_convert_io io;
     struct clb_worker *worker; /* [n_thread] */
-    uint32_t *crc;             /* [n_tensor of the checkpoint] of the stored bytes */
-    uint32_t *base;            /* [n_shard] where the tensors of a shard start in crc */
+    uint32_t *crc;             /* [slices of all tensors: bind.slice_at] of the stored bytes */
     float *most;               /* [n_expert_part] largest magnitudes; only when scales are shared */
     const struct clb_ckpt_tensor **rest; /* [n_rest] tensors that nothing uses */
     uint32_t n_rest;
@@ -28,14 +27,25 @@ struct run {
         uint32_t layer, expert;
     } * expert; /* [n_expert] jobs in file order */
     uint32_t n_expert;
-    bool measuring; /* the pass before: largest magnitudes */
     atomic_uint next;
     atomic_uint failed; /* the lowest job that failed; UINT32_MAX: none */
 };
 
-static uint32_t *crc_of(const struct run *r, const struct clb_ckpt_tensor *t)
+/* Where the checksum of a slice is kept. */
+static uint32_t *crc_of(const struct run *r, const struct clb_ckpt_tensor *t, uint32_t slice)
 {
-    return &r->crc[r->base[t->shard] + (uint32_t)(t->t - r->c->ckpt.shard[t->shard].tensor)];
+    return &r->crc[r->c->bind.slice_at[t - r->c->ckpt.tensor] + slice];
+}
+
+/* After all rows of a view were read. */
+static void keep_crc(const struct run *r, const struct clb_source *in)
+{
+    const struct clb_view *v = in->v;
+
+    if (v->counts)
+        *crc_of(r, v->t, v->slice) = in->crc;
+    if (v->scale_counts)
+        *crc_of(r, v->scale, v->slice) = in->scale_crc;
 }
 
 /* -- dense tensors --------------------------------------------------------------------------- */
@@ -51,7 +61,7 @@ static bool write_inv_freq(struct run *r, enum clb_role role, struct clb_block *
     return clb_block_write(out, values, n * sizeof(float), err);
 }
 
-static bool pack_dense(struct run *r, struct clb_worker *w, struct clb_source *in,
+static bool pack_dense(struct run *r, struct clb_worker *w, const struct clb_view *from,
                        struct clb_block *out, const struct clb_tensor *t, struct clb_loss *loss,
                        struct clb_err *err)
 {
@@ -60,40 +70,32 @@ static bool pack_dense(struct run *r, struct clb_worker *w, struct clb_source *i
                                    .cols = t->spec.cols,
                                    .scale_at = t->scale_offset,
                                    .book = &r->c->book };
-    const struct clb_kv_b shape = clb_kv_b_of(&r->c->arch, t->spec.role);
+    struct clb_source in;
+    bool ok = clb_source_open(&in, w, &r->io, &r->c->ckpt, from, err);
 
-    if (t->spec.role == CLB_K_UP || t->spec.role == CLB_V_UP)
-        return clb_pack_kv_b(w, in, out, &to, &shape, loss, err);
-    return clb_pack_matrix(w, in, out, &to, loss, err);
+    if (!ok)
+        return false;
+    ok = t->spec.form == CLB_FORM_ROWS     ? clb_copy_rows(&in, out, loss, err)
+         : t->spec.form == CLB_FORM_VECTOR ? clb_copy_vector(&in, out, loss, err)
+                                           : clb_pack_matrix(&in, out, &to, loss, err);
+    keep_crc(r, &in);
+    return ok;
 }
 
 static bool convert_dense(struct run *r, struct clb_worker *w, uint32_t i, struct clb_err *err)
 {
     struct clb_conversion *c = r->c;
     const struct clb_tensor *t = clb_plan_tensor(c->plan, i);
-    const struct clb_ckpt_tensor *from = c->bind.dense[i];
     struct clb_block out = { .io = &r->io, .at = t->offset };
     struct clb_loss *loss = &c->dense_loss[i];
-    struct clb_source in = { 0 };
-    bool ok;
+    bool ok = c->bind.dense[i].t ? pack_dense(r, w, &c->bind.dense[i], &out, t, loss, err)
+                                 : write_inv_freq(r, t->spec.role, &out, loss, err);
 
-    if (!from) {
-        ok = write_inv_freq(r, t->spec.role, &out, loss, err);
-    } else {
-        clb_source_open(&in, &r->io, &c->ckpt, from);
-        ok = t->spec.form == CLB_FORM_ROWS     ? clb_copy_rows(w, &in, &out, loss, err)
-             : t->spec.form == CLB_FORM_VECTOR ? clb_copy_vector(w, &in, &out, loss, err)
-                                               : pack_dense(r, w, &in, &out, t, loss, err);
-    }
     ok = ok && clb_block_pad(&out, t->offset + t->size, err);
     clb_block_end(&out);
-    if (!ok)
-        return false;
-    /* A tied output reads the embedding once more; its checksum is the embedding's business. */
-    if (from && !(t->spec.role == CLB_OUTPUT && c->arch.tied_embeddings))
-        *crc_of(r, from) = in.crc;
-    clb_plan_tensor_crc(c->plan, i, out.crc);
-    return true;
+    if (ok)
+        clb_plan_tensor_crc(c->plan, i, out.crc);
+    return ok;
 }
 
 /* -- experts --------------------------------------------------------------------------------- */
@@ -122,9 +124,8 @@ static bool convert_part(struct run *r, struct clb_worker *w, struct clb_block *
 {
     struct clb_conversion *c = r->c;
     const struct clb_expert_part *part = &clb_plan_experts(c->plan, layer)->part[p];
-    const struct clb_ckpt_tensor *from = clb_bound_expert(&c->bind, layer, expert, p);
-    struct clb_loss *loss =
-        &c->expert_loss[c->bind.first[layer] + expert * CLB_PARTS + (uint32_t)p];
+    uint32_t i = clb_bound_index(&c->bind, layer, expert, p);
+    struct clb_loss bias_loss = { 0 };
     struct clb_target to = { .dtype = part->dtype,
                              .rows = part->rows,
                              .cols = part->cols,
@@ -134,11 +135,18 @@ static bool convert_part(struct run *r, struct clb_worker *w, struct clb_block *
                              .scale = shared_scale(r, layer, expert, p) };
     struct clb_source in;
 
-    clb_source_open(&in, &r->io, &c->ckpt, from);
     if (!clb_block_pad(out, at + part->at, err) ||
-        !clb_pack_matrix(w, &in, out, &to, loss, err))
+        !clb_source_open(&in, w, &r->io, &c->ckpt, &c->bind.expert[i], err) ||
+        !clb_pack_matrix(&in, out, &to, &c->expert_loss[i], err))
         return false;
-    *crc_of(r, from) = in.crc;
+    keep_crc(r, &in);
+    if (!part->bias_at)
+        return true;
+    if (!clb_block_pad(out, at + part->bias_at, err) ||
+        !clb_source_open(&in, w, &r->io, &c->ckpt, &c->bind.bias[i], err) ||
+        !clb_copy_vector(&in, out, &bias_loss, err))
+        return false;
+    keep_crc(r, &in);
     return true;
 }
 
@@ -163,11 +171,11 @@ static bool measure_expert(struct run *r, struct clb_worker *w, uint32_t layer, 
                            struct clb_err *err)
 {
     for (int p = 0; p < CLB_PARTS; p++) {
-        uint32_t at = r->c->bind.first[layer] + expert * CLB_PARTS + (uint32_t)p;
+        uint32_t at = clb_bound_index(&r->c->bind, layer, expert, (enum clb_part)p);
         struct clb_source in;
 
-        clb_source_open(&in, &r->io, &r->c->ckpt, r->c->bind.expert[at]);
-        if (!clb_measure(w, &in, &r->most[at], err))
+        if (!clb_source_open(&in, w, &r->io, &r->c->ckpt, &r->c->bind.expert[at], err) ||
+            !clb_measure(&in, &r->most[at], err))
             return false;
     }
     return true;
@@ -177,42 +185,38 @@ static bool measure_expert(struct run *r, struct clb_worker *w, uint32_t layer, 
 
 static uint32_t n_jobs(const struct run *r)
 {
-    return r->measuring ? r->n_expert : r->c->bind.n_dense + r->n_expert + r->n_rest;
+    return r->io.measuring ? r->n_expert : r->c->bind.n_dense + r->n_expert + r->n_rest;
 }
 
 static bool do_job(struct run *r, struct clb_worker *w, uint32_t job, struct clb_err *err)
 {
-    uint32_t n_dense = r->measuring ? 0 : r->c->bind.n_dense;
-    struct clb_source in;
+    uint32_t n_dense = r->io.measuring ? 0 : r->c->bind.n_dense;
 
     if (job < n_dense)
         return convert_dense(r, w, job, err);
     job -= n_dense;
     if (job < r->n_expert)
-        return (r->measuring ? measure_expert : convert_expert)(r, w, r->expert[job].layer,
-                                                                r->expert[job].expert, err);
+        return (r->io.measuring ? measure_expert : convert_expert)(r, w, r->expert[job].layer,
+                                                                   r->expert[job].expert, err);
     job -= r->n_expert;
-    clb_source_open(&in, &r->io, &r->c->ckpt, r->rest[job]);
-    if (!clb_read_through(w, &in, err))
-        return false;
-    *crc_of(r, r->rest[job]) = in.crc;
-    return true;
+    return clb_read_slice(w, &r->io, &r->c->ckpt, r->rest[job], 1, 0, crc_of(r, r->rest[job], 0),
+                          err);
 }
 
 /* What a job will read is announced when an earlier one begins, so that nobody waits for it. */
 static void announce(const struct run *r, uint32_t job)
 {
     const struct clb_conversion *c = r->c;
-    uint32_t n_dense = r->measuring ? 0 : c->bind.n_dense;
+    uint32_t n_dense = r->io.measuring ? 0 : c->bind.n_dense;
 
     if (job < n_dense) {
-        if (c->bind.dense[job])
-            clb_source_announce(&c->ckpt, c->bind.dense[job]);
+        clb_source_announce(&c->ckpt, &c->bind.dense[job]);
     } else if (job - n_dense < r->n_expert) {
-        for (int p = 0; p < CLB_PARTS; p++)
-            clb_source_announce(&c->ckpt, clb_bound_expert(&c->bind, r->expert[job - n_dense].layer,
-                                                           r->expert[job - n_dense].expert,
-                                                           (enum clb_part)p));
+        uint32_t first = clb_bound_index(&c->bind, r->expert[job - n_dense].layer,
+                                         r->expert[job - n_dense].expert, CLB_GATE);
+
+        for (uint32_t p = 0; p < CLB_PARTS; p++)
+            clb_source_announce(&c->ckpt, &c->bind.expert[first + p]);
     }
 }
 
@@ -257,6 +261,14 @@ static bool run_jobs(struct run *r, struct clb_pool *pool, struct clb_err *err)
 
 /* -- before and after ------------------------------------------------------------------------ */
 
+static void mark(uint8_t *used, const struct clb_checkpoint *k, const struct clb_view *v)
+{
+    if (v->t)
+        used[v->t - k->tensor] = 1;
+    if (v->t && v->scale)
+        used[v->scale - k->tensor] = 1;
+}
+
 static bool list_jobs(struct run *r, struct clb_err *err)
 {
     const struct clb_conversion *c = r->c;
@@ -275,11 +287,13 @@ static bool list_jobs(struct run *r, struct clb_err *err)
             r->expert[r->n_expert].layer = l;
             r->expert[r->n_expert].expert = e;
         }
-    for (uint32_t i = 0; i < c->bind.n_expert_part; i++)
-        used[c->bind.expert[i] - k->tensor] = 1;
     for (uint32_t i = 0; i < c->bind.n_dense; i++)
-        if (c->bind.dense[i])
-            used[c->bind.dense[i] - k->tensor] = 1;
+        mark(used, k, &c->bind.dense[i]);
+    for (uint32_t i = 0; i < c->bind.n_expert_part; i++) {
+        mark(used, k, &c->bind.expert[i]);
+        if (c->bind.bias)
+            mark(used, k, &c->bind.bias[i]);
+    }
     for (uint32_t i = 0; i < k->n_tensor; i++)
         if (!used[i])
             r->rest[r->n_rest++] = &k->tensor[i];
@@ -290,22 +304,26 @@ static bool list_jobs(struct run *r, struct clb_err *err)
 static bool make_room(struct run *r, unsigned n_thread, struct clb_err *err)
 {
     struct clb_conversion *c = r->c;
-    uint32_t at = 0;
+    struct clb_room room = { 0 };
 
     c->dense_loss = clb_new(c->bind.n_dense, sizeof *c->dense_loss, err);
     c->expert_loss = clb_new(c->bind.n_expert_part, sizeof *c->expert_loss, err);
-    r->crc = clb_new(c->ckpt.n_tensor, sizeof *r->crc, err);
-    r->base = clb_new(c->ckpt.n_shard, sizeof *r->base, err);
+    r->crc = clb_new(c->bind.slice_at[c->ckpt.n_tensor], sizeof *r->crc, err);
     r->worker = clb_new(n_thread, sizeof *r->worker, err);
-    if (!c->dense_loss || !c->expert_loss || !r->crc || !r->base || !r->worker)
+    if (!c->dense_loss || !c->expert_loss || !r->crc || !r->worker)
         return false;
-    for (uint32_t i = 0; i < c->ckpt.n_shard; at += c->ckpt.shard[i++].n_tensor)
-        r->base[i] = at;
     if (c->o.scale != CLB_SCALE_ROW && c->expert_dtype == CLB_INT8 &&
         !(r->most = clb_new(c->bind.n_expert_part, sizeof *r->most, err)))
         return false;
+    for (uint32_t i = 0; i < c->bind.n_dense; i++)
+        clb_room_add(&room, &c->bind.dense[i]);
+    for (uint32_t i = 0; i < c->bind.n_expert_part; i++) {
+        clb_room_add(&room, &c->bind.expert[i]);
+        if (c->bind.bias)
+            clb_room_add(&room, &c->bind.bias[i]);
+    }
     for (unsigned t = 0; t < n_thread; t++)
-        if (!clb_worker_init(&r->worker[t], &c->arch, err))
+        if (!clb_worker_init(&r->worker[t], &room, err))
             return false;
     return list_jobs(r, err);
 }
@@ -327,10 +345,11 @@ static bool shard_crc(const struct run *r, uint32_t shard, uint32_t *out, struct
         at += n;
     }
     for (uint32_t i = 0; i < s->n_tensor; i++) {
-        const struct clb_st_tensor *t = s->order[i];
-
-        crc = clb_crc32_combine(crc, r->crc[r->base[shard] + (uint32_t)(t - s->tensor)],
-                                t->end - t->begin);
+        const struct clb_ckpt_tensor *t = clb_checkpoint_find(&r->c->ckpt, s->order[i]->name);
+        uint32_t at = r->c->bind.slice_at[t - r->c->ckpt.tensor];
+        uint32_t n = r->c->bind.slice_at[t - r->c->ckpt.tensor + 1] - at;
+        for (uint32_t k = 0; k < n; k++)
+            crc = clb_crc32_combine(crc, r->crc[at + k], (t->t->end - t->t->begin) / n);
     }
     *out = crc;
     return true;
@@ -401,10 +420,10 @@ static bool set_size(const struct run *r, int fd, struct clb_err *err)
 
 static bool convert(struct run *r, struct clb_pool *pool, struct clb_err *err)
 {
-    r->measuring = r->most != NULL;
-    if (r->measuring && !run_jobs(r, pool, err))
+    r->io.measuring = r->most != NULL;
+    if (r->io.measuring && !run_jobs(r, pool, err))
         return false;
-    r->measuring = false;
+    r->io.measuring = false;
     return run_jobs(r, pool, err) && write_rest(r, err) && clb_writers_wait(r->io.writers, err);
 }
 
@@ -425,7 +444,6 @@ bool clb_convert_run(struct clb_conversion *c, int fd, void (*progress)(uint64_t
         clb_worker_done(&r.worker[t]);
     clb_free(r.worker);
     clb_free(r.crc);
-    clb_free(r.base);
     clb_free(r.most);
     clb_free(r.rest);
     clb_free(r.expert);

@@ -6,11 +6,16 @@
 #include "lib/import/rope.h"
 
 static const struct clb_family *const families[] = {
-    &clb_family_deepseek_v2,  &clb_family_deepseek_v3,    &clb_family_dots1,
-    &clb_family_ernie4_5_moe, &clb_family_exaone_moe,     &clb_family_flex_olmo,
-    &clb_family_glm4_moe,     &clb_family_hunyuan_v1_moe, &clb_family_llama_moe,
-    &clb_family_minimax_m2,   &clb_family_mixtral,        &clb_family_olmoe,
-    &clb_family_phimoe,       &clb_family_qwen2_moe,      &clb_family_qwen3_moe,
+    &clb_family_deepseek_v2,    &clb_family_deepseek_v3,
+    &clb_family_dots1,          &clb_family_ernie4_5_moe,
+    &clb_family_exaone_moe,     &clb_family_flex_olmo,
+    &clb_family_glm4_moe,       &clb_family_gpt_oss,
+    &clb_family_granitemoe,     &clb_family_granitemoeshared,
+    &clb_family_hunyuan_v1_moe, &clb_family_llama4_text,
+    &clb_family_llama_moe,      &clb_family_minimax_m2,
+    &clb_family_mixtral,        &clb_family_olmoe,
+    &clb_family_phimoe,         &clb_family_qwen2_moe,
+    &clb_family_qwen3_moe,
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
@@ -32,38 +37,38 @@ static const struct clb_family_key shared_keys[] = {
 };
 
 const struct clb_family_tensor clb_family_common[] = {
-    { "model.embed_tokens.weight", CLB_EMBED },
-    { "model.norm.weight", CLB_FINAL_NORM },
-    { "lm_head.weight", CLB_OUTPUT },
-    { "model.layers.#.input_layernorm.weight", CLB_ATTN_NORM },
-    { "model.layers.#.post_attention_layernorm.weight", CLB_MLP_NORM },
-    { "model.layers.#.self_attn.q_proj.weight", CLB_Q },
-    { "model.layers.#.self_attn.q_proj.bias", CLB_Q_BIAS },
-    { "model.layers.#.self_attn.k_proj.weight", CLB_K },
-    { "model.layers.#.self_attn.k_proj.bias", CLB_K_BIAS },
-    { "model.layers.#.self_attn.v_proj.weight", CLB_V },
-    { "model.layers.#.self_attn.v_proj.bias", CLB_V_BIAS },
-    { "model.layers.#.self_attn.o_proj.weight", CLB_O },
-    { "model.layers.#.self_attn.o_proj.bias", CLB_O_BIAS },
-    { "model.layers.#.self_attn.q_norm.weight", CLB_Q_NORM },
-    { "model.layers.#.self_attn.k_norm.weight", CLB_K_NORM },
-    { "model.layers.#.self_attn.rotary_emb.inv_freq", CLB_FOR_NOTHING },
-    { "model.rotary_emb.inv_freq", CLB_FOR_NOTHING },
-    { NULL, 0 },
+    { "model.embed_tokens.weight", CLB_EMBED, 0 },
+    { "model.norm.weight", CLB_FINAL_NORM, 0 },
+    { "lm_head.weight", CLB_OUTPUT, 0 },
+    { "model.layers.#.input_layernorm.weight", CLB_ATTN_NORM, 0 },
+    { "model.layers.#.post_attention_layernorm.weight", CLB_MLP_NORM, 0 },
+    { "model.layers.#.self_attn.q_proj.weight", CLB_Q, 0 },
+    { "model.layers.#.self_attn.q_proj.bias", CLB_Q_BIAS, 0 },
+    { "model.layers.#.self_attn.k_proj.weight", CLB_K, 0 },
+    { "model.layers.#.self_attn.k_proj.bias", CLB_K_BIAS, 0 },
+    { "model.layers.#.self_attn.v_proj.weight", CLB_V, 0 },
+    { "model.layers.#.self_attn.v_proj.bias", CLB_V_BIAS, 0 },
+    { "model.layers.#.self_attn.o_proj.weight", CLB_O, 0 },
+    { "model.layers.#.self_attn.o_proj.bias", CLB_O_BIAS, 0 },
+    { "model.layers.#.self_attn.q_norm.weight", CLB_Q_NORM, 0 },
+    { "model.layers.#.self_attn.k_norm.weight", CLB_K_NORM, 0 },
+    { "model.layers.#.self_attn.rotary_emb.inv_freq", CLB_FOR_NOTHING, 0 },
+    { "model.rotary_emb.inv_freq", CLB_FOR_NOTHING, 0 },
+    { NULL, 0, 0 },
 };
 
 const struct clb_family_tensor clb_family_mlp[] = {
-    { "model.layers.#.mlp.gate.weight", CLB_ROUTER },
-    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN },
-    { "model.layers.#.mlp.shared_experts.gate_proj.weight", CLB_SHARED_GATE_PROJ },
-    { "model.layers.#.mlp.shared_experts.up_proj.weight", CLB_SHARED_UP },
-    { "model.layers.#.mlp.shared_experts.down_proj.weight", CLB_SHARED_DOWN },
-    { "model.layers.#.mlp.gate_proj.weight", CLB_DENSE_GATE },
-    { "model.layers.#.mlp.up_proj.weight", CLB_DENSE_UP },
-    { "model.layers.#.mlp.down_proj.weight", CLB_DENSE_DOWN },
-    { NULL, 0 },
+    { "model.layers.#.mlp.gate.weight", CLB_ROUTER, 0 },
+    { "model.layers.#.mlp.experts.#.gate_proj.weight", CLB_FOR_EXPERT + CLB_GATE, 0 },
+    { "model.layers.#.mlp.experts.#.up_proj.weight", CLB_FOR_EXPERT + CLB_UP, 0 },
+    { "model.layers.#.mlp.experts.#.down_proj.weight", CLB_FOR_EXPERT + CLB_DOWN, 0 },
+    { "model.layers.#.mlp.shared_experts.gate_proj.weight", CLB_SHARED_GATE_PROJ, 0 },
+    { "model.layers.#.mlp.shared_experts.up_proj.weight", CLB_SHARED_UP, 0 },
+    { "model.layers.#.mlp.shared_experts.down_proj.weight", CLB_SHARED_DOWN, 0 },
+    { "model.layers.#.mlp.gate_proj.weight", CLB_DENSE_GATE, 0 },
+    { "model.layers.#.mlp.up_proj.weight", CLB_DENSE_UP, 0 },
+    { "model.layers.#.mlp.down_proj.weight", CLB_DENSE_DOWN, 0 },
+    { NULL, 0, 0 },
 };
 
 /* Names of activation functions, as the reference spells them. */
@@ -337,6 +342,8 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
     if (a->rope != CLB_ROPE_NONE &&
         !clb_rope_read(&rope, a, extra->inv_freq, extra->inv_freq_long, problems, err))
         return false;
+    if (!clb_quant_read(&extra->quant, config, o->ignore, o->n_ignore, problems, err))
+        return false;
     a->router_clip = o->router_clip;
     clb_settings_check_rest(config, o->ignore, o->n_ignore, problems);
     if (!clb_problems_none(problems, config->file, err))
@@ -365,6 +372,8 @@ static bool match(const char *pattern, const char *name, uint32_t number[2])
 
     number[0] = number[1] = UINT32_MAX;
     for (; *pattern; pattern++) {
+        if (*pattern == '*' && !pattern[1])
+            return true;
         if (*pattern != '#') {
             if (*pattern != *name++)
                 return false;
@@ -377,21 +386,21 @@ static bool match(const char *pattern, const char *name, uint32_t number[2])
     return !*name;
 }
 
-bool clb_family_match(const struct clb_family *f, const char *name, int *target, uint32_t number[2])
+const struct clb_family_tensor *clb_family_match(const struct clb_family *f, const char *name,
+                                                 uint32_t number[2])
 {
     const struct clb_family_tensor *list[] = { f->tensors, f->mlp, clb_family_common };
 
     for (int i = 0; i < 3; i++)
         for (const struct clb_family_tensor *t = list[i]; t && t->pattern; t++)
-            if (match(t->pattern, name, number)) {
-                *target = t->target;
-                return true;
-            }
-    return false;
+            if (match(t->pattern, name, number))
+                return t;
+    return NULL;
 }
 
-bool clb_family_name(const struct clb_family *f, int target, uint32_t layer, uint32_t expert,
-                     char *buf, size_t n)
+const struct clb_family_tensor *clb_family_name(const struct clb_family *f, int target,
+                                                uint32_t layer, uint32_t expert, char *buf,
+                                                size_t n)
 {
     const struct clb_family_tensor *list[] = { f->tensors, f->mlp, clb_family_common };
     uint32_t number[2] = { layer, expert };
@@ -407,7 +416,7 @@ bool clb_family_name(const struct clb_family *f, int target, uint32_t layer, uin
                 else
                     buf[used++] = *p;
             buf[used] = 0;
-            return true;
+            return t;
         }
-    return false;
+    return NULL;
 }

@@ -8,6 +8,7 @@
 
 #include "lib/format/arch.h"
 #include "lib/import/hf_config.h"
+#include "lib/import/quant_config.h"
 
 enum clb_key_kind {
     CLB_KEY_U32,
@@ -25,17 +26,37 @@ struct clb_family_key {
 };
 #define CLB_KEY_AT(f) offsetof(struct clb_arch, f)
 
-/* What a tensor of the checkpoint is for: an enum clb_role, a part of an expert, or nothing. */
+/* What a tensor of the checkpoint is for: an enum clb_role, or one of these. */
 enum {
-    CLB_FOR_EXPERT = CLB_ROLE_COUNT,
-    CLB_FOR_NOTHING = CLB_FOR_EXPERT + CLB_PARTS,
+    CLB_FOR_EXPERT = CLB_ROLE_COUNT,                  /* + part: a matrix of an expert */
+    CLB_FOR_EXPERT_BIAS = CLB_FOR_EXPERT + CLB_PARTS, /* + part */
+    CLB_FOR_NOTHING = CLB_FOR_EXPERT_BIAS + CLB_PARTS,
     CLB_FOR_KV_B, /* MLA: per head, what makes keys and what makes values of a latent */
+    /* Rows of several in one tensor, one behind the other: gate, then up; q, k, then v. */
+    CLB_FOR_EXPERT_GATE_UP,
+    CLB_FOR_EXPERT_GATE_UP_BIAS,
+    CLB_FOR_SHARED_GATE_UP,
+    CLB_FOR_DENSE_GATE_UP,
+    CLB_FOR_QKV,
 };
 
-/* '#' stands for a number: the layer first, then the expert. Ends with pattern NULL. */
+/* How a tensor holds it; 0: [rows][columns] of one matrix, as the model has them. Families say it,
+ * nothing is guessed from shapes. */
+enum {
+    CLB_STACKED = 1,     /* one for each expert of the layer: a dimension in front */
+    CLB_TRANSPOSED = 2,  /* [columns][rows] */
+    CLB_INTERLEAVED = 4, /* rows of gate and up take turns */
+    /* MXFP4: [rows][columns / 32][16] bytes, two codes each, the low one first; the scales
+     * [rows][columns / 32] are in a tensor that is named "..._scales" instead of "..._blocks". */
+    CLB_BLOCKS = 8,
+};
+
+/* '#' stands for a number: the layer first, then the expert; '*' at the end for anything. Ends with
+ * pattern NULL. Scales of FP8 blocks ("..._scale_inv") have no line of their own. */
 struct clb_family_tensor {
     const char *pattern;
-    int target; /* role, CLB_FOR_EXPERT + part, or CLB_FOR_NOTHING */
+    int target; /* role or CLB_FOR_... */
+    unsigned form;
 };
 
 struct clb_map;
@@ -49,9 +70,9 @@ struct clb_family {
     /* the key that counts layers for predicting further tokens, which stand behind the others and
      * are not used; NULL: none */
     const char *further_layers;
-    void (*start)(struct clb_arch *a); /* fixed properties and defaults */
-    const struct clb_family_key *keys; /* beside those all families share; ends with key NULL */
-    const struct clb_family_tensor *mlp;     /* clb_family_mlp, or NULL: names of its own */
+    void (*start)(struct clb_arch *a);   /* fixed properties and defaults */
+    const struct clb_family_key *keys;   /* beside those all families share; ends with key NULL */
+    const struct clb_family_tensor *mlp; /* clb_family_mlp, or NULL: names of its own */
     const struct clb_family_tensor *tensors; /* beside those all families share; NULL: none */
     /* What a table cannot say; NULL: nothing. Runs after the keys were read. */
     bool (*derive)(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
@@ -60,8 +81,10 @@ struct clb_family {
 
 extern const struct clb_family clb_family_deepseek_v2, clb_family_deepseek_v3, clb_family_dots1,
     clb_family_ernie4_5_moe, clb_family_exaone_moe, clb_family_flex_olmo, clb_family_glm4_moe,
-    clb_family_hunyuan_v1_moe, clb_family_llama_moe, clb_family_minimax_m2, clb_family_mixtral,
-    clb_family_olmoe, clb_family_phimoe, clb_family_qwen2_moe, clb_family_qwen3_moe;
+    clb_family_gpt_oss, clb_family_granitemoe, clb_family_granitemoeshared,
+    clb_family_hunyuan_v1_moe, clb_family_llama4_text, clb_family_llama_moe, clb_family_minimax_m2,
+    clb_family_mixtral, clb_family_olmoe, clb_family_phimoe, clb_family_qwen2_moe,
+    clb_family_qwen3_moe;
 
 /* Tensors with the same name in all families. */
 extern const struct clb_family_tensor clb_family_common[];
@@ -79,6 +102,7 @@ struct clb_family_options {
 struct clb_family_extra {
     float inv_freq[CLB_MAX_ROPE / 2], inv_freq_long[CLB_MAX_ROPE / 2]; /* [a->rope_dim / 2] */
     uint32_t n_further;                                                /* layers not used */
+    struct clb_quant quant;
 };
 
 /* Recognises the family and fills the descriptor and what is beside it. Every key of config.json is
@@ -88,13 +112,15 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
                      const struct clb_family_options *o, struct clb_problems *problems,
                      struct clb_text *notes, struct clb_err *err);
 
-/* What a tensor of this name is for; false when the family has no such name. number[0] is the
- * layer, number[1] the expert (UINT32_MAX where the pattern has none). */
-bool clb_family_match(const struct clb_family *f, const char *name, int *target,
-                      uint32_t number[2]);
-/* The name that a tensor of this target must have; false when the family has none. */
-bool clb_family_name(const struct clb_family *f, int target, uint32_t layer, uint32_t expert,
-                     char *buf, size_t n);
+/* What a tensor of this name is for; NULL when the family has no such name. number[0] is the layer,
+ * number[1] the expert (UINT32_MAX where the pattern has none). */
+const struct clb_family_tensor *clb_family_match(const struct clb_family *f, const char *name,
+                                                 uint32_t number[2]);
+/* The first line of this target, and the name that its tensor must have; NULL when the family has
+ * none. */
+const struct clb_family_tensor *clb_family_name(const struct clb_family *f, int target,
+                                                uint32_t layer, uint32_t expert, char *buf,
+                                                size_t n);
 
 /* -- words for derive functions (family_help.c) ------------------------------------------------ */
 

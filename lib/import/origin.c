@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "lib/base/mem.h"
 #include "lib/import/convert_impl.h"
 
 const struct clb_arch *clb_convert_arch(const struct clb_conversion *c)
@@ -10,99 +9,70 @@ const struct clb_arch *clb_convert_arch(const struct clb_conversion *c)
     return &c->arch;
 }
 
-static void from_tensor(const struct clb_conversion *c, const struct clb_ckpt_tensor *t,
-                        struct clb_origin *out)
+static struct clb_origin of_view(const struct clb_conversion *c, const struct clb_view *v)
 {
-    out->dtype = clb_st_dtype_name(t->t->dtype);
-    out->kind = clb_st_as_dtype(t->t->dtype);
-    out->kernels = &c->kernels;
-    out->file = &c->ckpt.shard[t->shard].map;
-    out->at = t->t->begin;
+    return (struct clb_origin){
+        .c = c,
+        .dtype = clb_view_dtype(v) == CLB_MXFP4 ? "MXFP4" : clb_st_dtype_name(v->t->t->dtype),
+        .rows = v->rows,
+        .cols = v->cols,
+        .view = v,
+    };
 }
 
 void clb_origin_dense(const struct clb_conversion *c, uint32_t i, struct clb_origin *out)
 {
+    const struct clb_view *v = &c->bind.dense[i];
     struct clb_tensor_spec s;
 
+    if (v->t) {
+        *out = of_view(c, v);
+        return;
+    }
     clb_arch_tensor(&c->arch, i, &s);
     *out = (struct clb_origin){ .dtype = "computed", .rows = s.rows, .cols = s.cols };
-    if (s.role == CLB_K_UP || s.role == CLB_V_UP)
-        out->kv_b = clb_kv_b_of(&c->arch, s.role);
-    if (c->bind.dense[i])
-        from_tensor(c, c->bind.dense[i], out);
-    else
-        out->values =
-            s.role == CLB_ROPE_INV_FREQ ? c->extra.inv_freq : c->extra.inv_freq_long;
+    out->values = s.role == CLB_ROPE_INV_FREQ ? c->extra.inv_freq : c->extra.inv_freq_long;
 }
 
 void clb_origin_expert(const struct clb_conversion *c, uint32_t layer, uint32_t expert,
                        enum clb_part part, struct clb_origin *out)
 {
-    uint32_t inner = c->arch.expert_size, hidden = c->arch.hidden_size;
-
-    *out = (struct clb_origin){ .rows = part == CLB_DOWN ? hidden : inner,
-                                .cols = part == CLB_DOWN ? inner : hidden };
-    from_tensor(c, clb_bound_expert(&c->bind, layer, expert, part), out);
+    *out = of_view(c, &c->bind.expert[clb_bound_index(&c->bind, layer, expert, part)]);
 }
 
-/* `n` 16-bit values from `at`. */
-static bool widen(const struct clb_origin *o, uint64_t at, float *out, size_t n,
-                  struct clb_err *err)
+static bool open_source(struct clb_origin *o, struct clb_err *err)
 {
-    uint16_t raw[2048];
+    struct clb_room room = { 0 };
 
-    while (n > 0) {
-        size_t some = n < sizeof raw / sizeof *raw ? n : sizeof raw / sizeof *raw;
+    clb_room_add(&room, o->view);
+    o->io.kernels = &o->c->kernels;
+    o->io.measuring = true;
+    return clb_worker_init(&o->w, &room, err) &&
+           clb_source_open(&o->in, &o->w, &o->io, &o->c->ckpt, o->view, err);
+}
 
-        if (!clb_mapfile_read(o->file, raw, at, some * sizeof *raw, err))
-            return false;
-        o->kernels->widen(out, raw, o->kind, some);
-        at += some * sizeof *raw;
-        out += some;
-        n -= some;
+bool clb_origin_row(struct clb_origin *o, uint32_t row, float *out, struct clb_err *err)
+{
+    if (o->values) {
+        memcpy(out, o->values, o->cols * sizeof *out);
+        return true;
     }
+    if (!o->w.in && !open_source(o, err))
+        return false;
+    if (row < o->first || row >= o->first + o->n) {
+        uint32_t step = clb_source_step(&o->in);
+
+        o->first = row;
+        o->n = o->rows - row < step ? o->rows - row : step;
+        if (!clb_source_rows(&o->in, row, o->n, o->w.in, err))
+            return false;
+    }
+    o->io.kernels->widen(out, o->w.in + (row - o->first) * clb_rows_bytes(o->in.dtype, 1, o->cols),
+                         o->in.dtype, o->cols);
     return true;
 }
 
-static bool read_values(const struct clb_origin *o, uint64_t at, float *out, size_t n,
-                        struct clb_err *err)
+void clb_origin_done(struct clb_origin *o)
 {
-    if (o->kind == CLB_F32)
-        return clb_mapfile_read(o->file, out, at, n * sizeof *out, err);
-    return widen(o, at, out, n, err);
-}
-
-/* Rows of v_up are rows of the tensor; a row of k_up is a column of its head's part. */
-static bool kv_b_row(const struct clb_origin *o, uint32_t row, float *out, struct clb_err *err)
-{
-    const struct clb_kv_b *k = &o->kv_b;
-    uint32_t per_head = k->keys ? k->latent : k->value, first = k->keys ? 0 : k->nope;
-    size_t width = clb_rows_bytes(o->kind, 1, 1), part = (size_t)k->nope * k->latent;
-    uint64_t head = o->at + (uint64_t)(row / per_head) * (k->nope + k->value) * k->latent * width;
-    const struct clb_origin plain = { .file = o->file, .kind = o->kind, .kernels = o->kernels };
-
-    if (!k->keys)
-        return read_values(&plain, head + (first + row % per_head) * k->latent * width, out,
-                           k->latent, err);
-    float *all = clb_new(part, sizeof *all, err);
-    bool ok = all && read_values(&plain, head, all, part, err);
-
-    for (uint32_t d = 0; ok && d < k->nope; d++)
-        out[d] = all[(size_t)d * k->latent + row % per_head];
-    clb_free(all);
-    return ok;
-}
-
-bool clb_origin_row(const struct clb_origin *o, uint32_t row, float *out, struct clb_err *err)
-{
-    size_t n = o->cols;
-    uint64_t at = o->at + row * clb_rows_bytes(o->kind, 1, o->cols);
-
-    if (!o->file) {
-        memcpy(out, o->values, n * sizeof *out);
-        return true;
-    }
-    if (o->kv_b.n_head)
-        return kv_b_row(o, row, out, err);
-    return read_values(o, at, out, n, err);
+    clb_worker_done(&o->w);
 }

@@ -7,15 +7,17 @@
 #include "lib/import/convert.h"
 #include "lib/import/convert_io.h"
 
+/* One matrix. Not to be moved once a row was read. */
 struct clb_origin {
-    const char *dtype; /* static: "BF16" */
+    const struct clb_conversion *c; /* borrowed */
+    const char *dtype;              /* static: "BF16" */
     uint32_t rows, cols;
-    const struct clb_mapfile *file; /* NULL: computed by convert, in `values` */
-    uint64_t at;                    /* of the first row */
-    enum clb_dtype kind;            /* of the stored values */
-    const struct clb_pack_kernels *kernels;
-    const float *values;
-    struct clb_kv_b kv_b; /* of k_up and v_up, which lie in one tensor; n_head 0: another one */
+    const float *values;         /* borrowed: computed by convert; NULL: in the checkpoint */
+    const struct clb_view *view; /* borrowed */
+    struct clb_convert_io io;
+    struct clb_worker w; /* owned */
+    struct clb_source in;
+    uint32_t first, n; /* the rows that are in w.in */
 };
 
 const struct clb_arch *clb_convert_arch(const struct clb_conversion *c);
@@ -23,7 +25,9 @@ const struct clb_arch *clb_convert_arch(const struct clb_conversion *c);
 void clb_origin_dense(const struct clb_conversion *c, uint32_t i, struct clb_origin *out);
 void clb_origin_expert(const struct clb_conversion *c, uint32_t layer, uint32_t expert,
                        enum clb_part part, struct clb_origin *out);
-/* One row as f32, exact; read explicitly, so that a shard cut short is an error. Thread safe. */
-bool clb_origin_row(const struct clb_origin *o, uint32_t row, float *out, struct clb_err *err);
+/* One row as f32, exact; read explicitly, so that a shard cut short is an error. Rows in ascending
+ * order are read fastest. */
+bool clb_origin_row(struct clb_origin *o, uint32_t row, float *out, struct clb_err *err);
+void clb_origin_done(struct clb_origin *o); /* safe on a zeroed struct */
 
 #endif

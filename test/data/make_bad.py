@@ -141,7 +141,7 @@ def config_cases():
            setting(rope_scaling={"type": "linear", "factor": 2.0}, rope_parameters={"rope_type": "default", "rope_theta": 1e4}))
     config("config_rope_not_object", ["'rope_scaling'", "an object is expected"], setting(rope_scaling=2.0))
     config("config_unknown_key", ["byte", "'attention_wobble' is 0.5", "--ignore-key attention_wobble"], setting(attention_wobble=0.5))
-    config("config_quantised", ["'quantization_config'"], setting(quantization_config={"quant_method": "gptq"}))
+    config("config_quantised", ["'quantization_config.quant_method': 'gptq' is not known"], setting(quantization_config={"quant_method": "gptq"}))
     config("config_bad_eos", ["'eos_token_id'"], setting(eos_token_id="</s>"))
     config("config_eos_beyond", ["'eos_token_id'", "from 0 to 262"], setting(eos_token_id=[2, 263]))
     config("config_not_json", ["config.json: byte"], raw=lambda b: b[:300])

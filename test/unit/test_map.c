@@ -83,12 +83,13 @@ static void every_kind_of_entry(void)
 
     const struct clb_family *f = clb_map_family(map);
     uint32_t number[2];
-    int target;
-    CHECK(clb_family_match(f, "a.12.x", &target, number));
-    CHECK(target == CLB_Q && number[0] == 12);
-    CHECK(clb_family_match(f, "n.3", &target, number) && target == CLB_FOR_NOTHING);
-    CHECK(clb_family_match(f, "lm_head.weight", &target, number) && target == CLB_OUTPUT);
-    CHECK(!clb_family_match(f, "a.b.x", &target, number));
+    const struct clb_family_tensor *t = clb_family_match(f, "a.12.x", number);
+    CHECK(t && t->target == CLB_Q && number[0] == 12);
+    t = clb_family_match(f, "n.3", number);
+    CHECK(t && t->target == CLB_FOR_NOTHING);
+    t = clb_family_match(f, "lm_head.weight", number);
+    CHECK(t && t->target == CLB_OUTPUT);
+    CHECK(!clb_family_match(f, "a.b.x", number));
     close_all();
 }
 

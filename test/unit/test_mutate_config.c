@@ -168,17 +168,17 @@ static void names_are_matched_exactly(void)
         "model.layers.",
     };
     uint32_t number[2];
-    int target;
+    const struct clb_family_tensor *line;
     char name[128];
 
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        CHECK(!clb_family_match(&clb_family_olmoe, wrong[i], &target, number));
-    CHECK(clb_family_match(&clb_family_olmoe, "model.layers.12.mlp.experts.340.up_proj.weight",
-                           &target, number));
-    CHECK_EQ(target, CLB_FOR_EXPERT + CLB_UP);
+        CHECK(!clb_family_match(&clb_family_olmoe, wrong[i], number));
+    line = clb_family_match(&clb_family_olmoe, "model.layers.12.mlp.experts.340.up_proj.weight",
+                            number);
+    CHECK(line && line->target == CLB_FOR_EXPERT + CLB_UP && !line->form);
     CHECK_EQ(number[0], 12);
     CHECK_EQ(number[1], 340);
-    CHECK(clb_family_name(&clb_family_olmoe, target, 12, 340, name, sizeof name));
+    CHECK(clb_family_name(&clb_family_olmoe, CLB_FOR_EXPERT + CLB_UP, 12, 340, name, sizeof name));
     CHECK_STR(name, "model.layers.12.mlp.experts.340.up_proj.weight");
     CHECK(!clb_family_name(&clb_family_olmoe, CLB_SINKS, 0, 0, name, sizeof name));
 }

@@ -20,14 +20,14 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.self_attn.q_a_proj.weight", CLB_Q_A },
-    { "model.layers.#.self_attn.q_a_layernorm.weight", CLB_Q_A_NORM },
-    { "model.layers.#.self_attn.q_b_proj.weight", CLB_Q },
-    { "model.layers.#.self_attn.kv_a_proj_with_mqa.weight", CLB_KV_A },
-    { "model.layers.#.self_attn.kv_a_layernorm.weight", CLB_KV_A_NORM },
-    { "model.layers.#.self_attn.kv_b_proj.weight", CLB_FOR_KV_B },
-    { "model.layers.#.mlp.gate.e_score_correction_bias", CLB_ROUTER_CORRECTION },
-    { NULL, 0 },
+    { "model.layers.#.self_attn.q_a_proj.weight", CLB_Q_A, 0 },
+    { "model.layers.#.self_attn.q_a_layernorm.weight", CLB_Q_A_NORM, 0 },
+    { "model.layers.#.self_attn.q_b_proj.weight", CLB_Q, 0 },
+    { "model.layers.#.self_attn.kv_a_proj_with_mqa.weight", CLB_KV_A, 0 },
+    { "model.layers.#.self_attn.kv_a_layernorm.weight", CLB_KV_A_NORM, 0 },
+    { "model.layers.#.self_attn.kv_b_proj.weight", CLB_FOR_KV_B, 0 },
+    { "model.layers.#.mlp.gate.e_score_correction_bias", CLB_ROUTER_CORRECTION, 0 },
+    { NULL, 0, 0 },
 };
 
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,

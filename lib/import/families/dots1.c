@@ -23,8 +23,8 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.mlp.gate.e_score_correction_bias", CLB_ROUTER_CORRECTION },
-    { NULL, 0 },
+    { "model.layers.#.mlp.gate.e_score_correction_bias", CLB_ROUTER_CORRECTION, 0 },
+    { NULL, 0, 0 },
 };
 
 /* Layers from max_window_layers on have the window, if there is one. */

@@ -19,8 +19,8 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.mlp.moe_statics.e_score_correction_bias", CLB_ROUTER_CORRECTION },
-    { NULL, 0 },
+    { "model.layers.#.mlp.moe_statics.e_score_correction_bias", CLB_ROUTER_CORRECTION, 0 },
+    { NULL, 0, 0 },
 };
 
 /* Sparse are layers from the start index to the end index (inclusive) whose number, counted from 1,

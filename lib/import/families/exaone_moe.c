@@ -19,8 +19,8 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.mlp.e_score_correction_bias", CLB_ROUTER_CORRECTION },
-    { NULL, 0 },
+    { "model.layers.#.mlp.e_score_correction_bias", CLB_ROUTER_CORRECTION, 0 },
+    { NULL, 0, 0 },
 };
 
 /* Without a window every layer is full and has positions. */

@@ -20,9 +20,9 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.post_attention_layernorm.weight", CLB_ATTN_NORM },
-    { "model.layers.#.post_feedforward_layernorm.weight", CLB_MLP_NORM },
-    { NULL, 0 },
+    { "model.layers.#.post_attention_layernorm.weight", CLB_ATTN_NORM, 0 },
+    { "model.layers.#.post_feedforward_layernorm.weight", CLB_MLP_NORM, 0 },
+    { NULL, 0, 0 },
 };
 
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,

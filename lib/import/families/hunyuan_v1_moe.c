@@ -18,13 +18,13 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.self_attn.query_layernorm.weight", CLB_Q_NORM },
-    { "model.layers.#.self_attn.key_layernorm.weight", CLB_K_NORM },
-    { "model.layers.#.mlp.gate.wg.weight", CLB_ROUTER },
-    { "model.layers.#.mlp.shared_mlp.gate_proj.weight", CLB_SHARED_GATE_PROJ },
-    { "model.layers.#.mlp.shared_mlp.up_proj.weight", CLB_SHARED_UP },
-    { "model.layers.#.mlp.shared_mlp.down_proj.weight", CLB_SHARED_DOWN },
-    { NULL, 0 },
+    { "model.layers.#.self_attn.query_layernorm.weight", CLB_Q_NORM, 0 },
+    { "model.layers.#.self_attn.key_layernorm.weight", CLB_K_NORM, 0 },
+    { "model.layers.#.mlp.gate.wg.weight", CLB_ROUTER, 0 },
+    { "model.layers.#.mlp.shared_mlp.gate_proj.weight", CLB_SHARED_GATE_PROJ, 0 },
+    { "model.layers.#.mlp.shared_mlp.up_proj.weight", CLB_SHARED_UP, 0 },
+    { "model.layers.#.mlp.shared_mlp.down_proj.weight", CLB_SHARED_DOWN, 0 },
+    { NULL, 0, 0 },
 };
 
 /* The value that all layers share. */

@@ -15,13 +15,13 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.mlp.gate.gate_network.0.weight", CLB_ROUTER_IN },
-    { "model.layers.#.mlp.gate.gate_network.2.weight", CLB_ROUTER },
-    { "model.layers.#.mlp.gate.weight_noise.weight", CLB_FOR_NOTHING }, /* training */
-    { "model.layers.#.mlp.calculator.experts.weight_gate.#", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.mlp.calculator.experts.weight_up.#", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.mlp.calculator.experts.weight_down.#", CLB_FOR_EXPERT + CLB_DOWN },
-    { NULL, 0 },
+    { "model.layers.#.mlp.gate.gate_network.0.weight", CLB_ROUTER_IN, 0 },
+    { "model.layers.#.mlp.gate.gate_network.2.weight", CLB_ROUTER, 0 },
+    { "model.layers.#.mlp.gate.weight_noise.weight", CLB_FOR_NOTHING, 0 }, /* training */
+    { "model.layers.#.mlp.calculator.experts.weight_gate.#", CLB_FOR_EXPERT + CLB_GATE, 0 },
+    { "model.layers.#.mlp.calculator.experts.weight_up.#", CLB_FOR_EXPERT + CLB_UP, 0 },
+    { "model.layers.#.mlp.calculator.experts.weight_down.#", CLB_FOR_EXPERT + CLB_DOWN, 0 },
+    { NULL, 0, 0 },
 };
 
 /* size_experts has a list for each layer with a width for each expert; one width is known. Without

@@ -15,11 +15,11 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.block_sparse_moe.gate.weight", CLB_ROUTER },
-    { "model.layers.#.block_sparse_moe.experts.#.w1.weight", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.block_sparse_moe.experts.#.w3.weight", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.block_sparse_moe.experts.#.w2.weight", CLB_FOR_EXPERT + CLB_DOWN },
-    { NULL, 0 },
+    { "model.layers.#.block_sparse_moe.gate.weight", CLB_ROUTER, 0 },
+    { "model.layers.#.block_sparse_moe.experts.#.w1.weight", CLB_FOR_EXPERT + CLB_GATE, 0 },
+    { "model.layers.#.block_sparse_moe.experts.#.w3.weight", CLB_FOR_EXPERT + CLB_UP, 0 },
+    { "model.layers.#.block_sparse_moe.experts.#.w2.weight", CLB_FOR_EXPERT + CLB_DOWN, 0 },
+    { NULL, 0, 0 },
 };
 
 /* The window is one for all layers. */

@@ -23,15 +23,15 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.input_layernorm.bias", CLB_ATTN_NORM_BIAS },
-    { "model.layers.#.post_attention_layernorm.bias", CLB_MLP_NORM_BIAS },
-    { "model.norm.bias", CLB_FINAL_NORM_BIAS },
-    { "lm_head.bias", CLB_OUTPUT_BIAS },
-    { "model.layers.#.block_sparse_moe.gate.weight", CLB_ROUTER },
-    { "model.layers.#.block_sparse_moe.experts.#.w1.weight", CLB_FOR_EXPERT + CLB_GATE },
-    { "model.layers.#.block_sparse_moe.experts.#.w3.weight", CLB_FOR_EXPERT + CLB_UP },
-    { "model.layers.#.block_sparse_moe.experts.#.w2.weight", CLB_FOR_EXPERT + CLB_DOWN },
-    { NULL, 0 },
+    { "model.layers.#.input_layernorm.bias", CLB_ATTN_NORM_BIAS, 0 },
+    { "model.layers.#.post_attention_layernorm.bias", CLB_MLP_NORM_BIAS, 0 },
+    { "model.norm.bias", CLB_FINAL_NORM_BIAS, 0 },
+    { "lm_head.bias", CLB_OUTPUT_BIAS, 0 },
+    { "model.layers.#.block_sparse_moe.gate.weight", CLB_ROUTER, 0 },
+    { "model.layers.#.block_sparse_moe.experts.#.w1.weight", CLB_FOR_EXPERT + CLB_GATE, 0 },
+    { "model.layers.#.block_sparse_moe.experts.#.w3.weight", CLB_FOR_EXPERT + CLB_UP, 0 },
+    { "model.layers.#.block_sparse_moe.experts.#.w2.weight", CLB_FOR_EXPERT + CLB_DOWN, 0 },
+    { NULL, 0, 0 },
 };
 
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,

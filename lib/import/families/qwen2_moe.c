@@ -22,11 +22,11 @@ static const struct clb_family_key keys[] = {
 };
 
 static const struct clb_family_tensor tensors[] = {
-    { "model.layers.#.mlp.shared_expert.gate_proj.weight", CLB_SHARED_GATE_PROJ },
-    { "model.layers.#.mlp.shared_expert.up_proj.weight", CLB_SHARED_UP },
-    { "model.layers.#.mlp.shared_expert.down_proj.weight", CLB_SHARED_DOWN },
-    { "model.layers.#.mlp.shared_expert_gate.weight", CLB_SHARED_GATE },
-    { NULL, 0 },
+    { "model.layers.#.mlp.shared_expert.gate_proj.weight", CLB_SHARED_GATE_PROJ, 0 },
+    { "model.layers.#.mlp.shared_expert.up_proj.weight", CLB_SHARED_UP, 0 },
+    { "model.layers.#.mlp.shared_expert.down_proj.weight", CLB_SHARED_DOWN, 0 },
+    { "model.layers.#.mlp.shared_expert_gate.weight", CLB_SHARED_GATE, 0 },
+    { NULL, 0, 0 },
 };
 
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
