@@ -48,8 +48,8 @@ bool clb_convert_is_source(const struct clb_conversion *c, const char *path);
 /* Notes for people (files not used, tensors ignored), one line each. */
 const char *clb_convert_notes(const struct clb_conversion *c);
 /* What became of each key of config.json, in the order of the file (those inside rope_scaling
- * behind the others): "used", "irrelevant", "unknown" or "ignored", and the value as written, in one
- * line. */
+ * behind the others): "used", "irrelevant", "unknown" or "ignored", and the value as written, in
+ * one line. */
 typedef void clb_convert_key_fn(void *arg, const char *key, const char *state, const char *value);
 void clb_convert_keys(const struct clb_conversion *c, clb_convert_key_fn *fn, void *arg);
 /* The family, or the name of the map. NULL: the plan failed before all keys were looked at. */
