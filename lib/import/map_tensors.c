@@ -6,38 +6,95 @@
 
 enum { PATTERN = 200 };
 
+/* What is no role. */
+static const struct {
+    const char *name;
+    int target;
+} others[] = {
+    { "expert.gate", CLB_FOR_EXPERT + CLB_GATE },
+    { "expert.up", CLB_FOR_EXPERT + CLB_UP },
+    { "expert.down", CLB_FOR_EXPERT + CLB_DOWN },
+    { "expert.gate_bias", CLB_FOR_EXPERT_BIAS + CLB_GATE },
+    { "expert.up_bias", CLB_FOR_EXPERT_BIAS + CLB_UP },
+    { "expert.down_bias", CLB_FOR_EXPERT_BIAS + CLB_DOWN },
+    { "expert.gate_up", CLB_FOR_EXPERT_GATE_UP },
+    { "expert.gate_up_bias", CLB_FOR_EXPERT_GATE_UP_BIAS },
+    { "shared_gate_up", CLB_FOR_SHARED_GATE_UP },
+    { "dense_gate_up", CLB_FOR_DENSE_GATE_UP },
+    { "qkv", CLB_FOR_QKV },
+    { "kv_b", CLB_FOR_KV_B },
+};
+
 /* "q", "expert.gate", "kv_b", ...: false when there is no such thing. */
 static bool target_of(struct clb_str name, int *target)
 {
-    char full[64];
+    char role[64];
 
-    for (int p = 0; p < CLB_PARTS; p++) {
-        snprintf(full, sizeof full, "expert.%s", clb_part_name[p]);
-        if (clb_str_is(name, full)) {
-            *target = CLB_FOR_EXPERT + p;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (clb_str_is(name, others[i].name)) {
+            *target = others[i].target;
             return true;
         }
-    }
-    *target = CLB_FOR_KV_B;
-    if (clb_str_is(name, "kv_b"))
-        return true;
     for (int r = 0; r < CLB_ROLE_COUNT; r++) {
         const struct clb_tensor_spec s = { .role = (enum clb_role)r, .layer = UINT32_MAX };
 
-        clb_spec_name(&s, full);
+        clb_spec_name(&s, role);
         *target = r;
-        if (clb_str_is(name, full))
+        if (clb_str_is(name, role))
             return true;
     }
     return false;
 }
 
-/* How many numbers the name of such a tensor has: the layer, the expert. */
-static int numbers_of(int target)
+static bool of_expert(int target)
 {
-    if (target >= CLB_FOR_EXPERT && target < CLB_FOR_EXPERT + CLB_PARTS)
-        return 2;
+    return (target >= CLB_FOR_EXPERT && target < CLB_FOR_NOTHING) ||
+           target == CLB_FOR_EXPERT_GATE_UP || target == CLB_FOR_EXPERT_GATE_UP_BIAS;
+}
+
+/* How many numbers the name of such a tensor has: the layer, the expert. */
+static int numbers_of(int target, unsigned form)
+{
+    if (of_expert(target))
+        return form & CLB_STACKED ? 1 : 2;
     return target >= CLB_ATTN_NORM;
+}
+
+static bool is_matrix(int target)
+{
+    switch (target) {
+    case CLB_OUTPUT:
+    case CLB_Q:
+    case CLB_K:
+    case CLB_V:
+    case CLB_O:
+    case CLB_Q_A:
+    case CLB_KV_A:
+    case CLB_ROUTER:
+    case CLB_ROUTER_IN:
+    case CLB_SHARED_GATE_PROJ:
+    case CLB_SHARED_UP:
+    case CLB_SHARED_DOWN:
+    case CLB_DENSE_GATE:
+    case CLB_DENSE_UP:
+    case CLB_DENSE_DOWN:
+    case CLB_FOR_EXPERT + CLB_GATE:
+    case CLB_FOR_EXPERT + CLB_UP:
+    case CLB_FOR_EXPERT + CLB_DOWN:
+    case CLB_FOR_EXPERT_GATE_UP:
+    case CLB_FOR_SHARED_GATE_UP:
+    case CLB_FOR_DENSE_GATE_UP:
+    case CLB_FOR_QKV:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_pair(int target)
+{
+    return target == CLB_FOR_EXPERT_GATE_UP || target == CLB_FOR_EXPERT_GATE_UP_BIAS ||
+           target == CLB_FOR_SHARED_GATE_UP || target == CLB_FOR_DENSE_GATE_UP;
 }
 
 static bool is_digit(char c)
@@ -55,6 +112,8 @@ static bool check_pattern(struct clb_json *j, const char *p)
         if ((*p == '#' && (is_digit(p[1]) || p[1] == '#')) || (is_digit(*p) && p[1] == '#'))
             return clb_json_fail(j, "a digit or '#' beside '#': where its number ends is "
                                     "not clear");
+        if (*p == '*' && p[1])
+            return clb_json_fail(j, "'*' can only be the end of a pattern");
         n += *p == '#';
     }
     return n <= 2 || clb_json_fail(j, "more than two '#'; they are the layer and the expert");
@@ -97,6 +156,12 @@ static void step(struct pair *x, size_t a, size_t b)
         reach(x, a + 1, b);
 }
 
+/* '*', which is the end, matches whatever the other one still has. */
+static bool at_end(const char *a, const char *b)
+{
+    return *a == '*' || *b == '*' || (!*a && !*b);
+}
+
 static bool overlap(struct pair *x, const char *a, const char *b)
 {
     bool both = false;
@@ -106,7 +171,7 @@ static bool overlap(struct pair *x, const char *a, const char *b)
     x->n = 0;
     reach(x, 0, 0);
     for (uint32_t i = 0; i < x->n; i++) {
-        both |= !a[x->todo[i].a] && !b[x->todo[i].b];
+        both |= at_end(a + x->todo[i].a, b + x->todo[i].b);
         step(x, x->todo[i].a, x->todo[i].b);
     }
     for (uint32_t i = 0; i < x->n; i++)
@@ -132,7 +197,7 @@ static bool check_overlaps(const struct clb_map *m, struct clb_json *j, const ch
 
 /* -- entries ----------------------------------------------------------------------------------- */
 
-static bool add_tensor(struct clb_map *m, const char *pattern, int target, struct clb_json *j,
+static bool add_tensor(struct clb_map *m, const struct clb_family_tensor *t, struct clb_json *j,
                        struct clb_err *err)
 {
     if (m->n_tensor == CLB_MAP_MOST)
@@ -147,24 +212,19 @@ static bool add_tensor(struct clb_map *m, const char *pattern, int target, struc
         m->tensor_room = room;
         m->family.tensors = m->tensor;
     }
-    char *own = clb_strdup(pattern, err);
+    char *own = clb_strdup(t->pattern, err);
 
-    m->tensor[m->n_tensor] = (struct clb_family_tensor){ .pattern = own, .target = target };
+    m->tensor[m->n_tensor] = (struct clb_family_tensor){ own, t->target, t->form };
     if (own)
         m->n_tensor++;
-    m->tensor[m->n_tensor] = (struct clb_family_tensor){ .pattern = NULL };
+    m->tensor[m->n_tensor] = (struct clb_family_tensor){ NULL, 0, 0 };
     return own != NULL;
 }
 
-static bool read_target(struct clb_json *j, const char *pattern, int *target)
+static bool read_is(struct clb_json *j, int *target)
 {
-    int found = 0, wanted;
-
-    *target = CLB_FOR_NOTHING;
-    if (clb_json_peek(j) == CLB_JSON_NULL)
-        return clb_json_null(j);
-
     struct clb_str name = clb_json_string(j);
+
     if (!clb_json_ok(j))
         return false;
     if (!target_of(name, target))
@@ -174,9 +234,64 @@ static bool read_target(struct clb_json *j, const char *pattern, int *target)
         return clb_json_fail(j, "is computed by convert; null leaves the tensor out");
     if (*target == CLB_K_UP || *target == CLB_V_UP)
         return clb_json_fail(j, "is made by convert from 'kv_b'");
-    wanted = numbers_of(*target);
-    for (const char *p = pattern; *p; p++)
+    return true;
+}
+
+static bool read_form(struct clb_json *j, unsigned *form)
+{
+    static const struct {
+        const char *name;
+        unsigned bit;
+    } words[] = { { "stacked", CLB_STACKED },
+                  { "transposed", CLB_TRANSPOSED },
+                  { "interleaved", CLB_INTERLEAVED },
+                  { "mxfp4", CLB_BLOCKS } };
+
+    clb_json_array(j);
+    while (clb_json_item(j)) {
+        struct clb_str word = clb_json_string(j);
+        unsigned bit = 0;
+
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            if (clb_str_is(word, words[i].name))
+                bit = words[i].bit;
+        if (!bit)
+            return clb_json_fail(j, "not known; known are stacked, transposed, interleaved, mxfp4");
+        *form |= bit;
+    }
+    return clb_json_ok(j);
+}
+
+static bool ends_in_blocks(const char *pattern)
+{
+    static const char end[] = "_blocks";
+    size_t n = strlen(pattern), k = sizeof end - 1;
+
+    return n > k && !strcmp(pattern + n - k, end);
+}
+
+static bool check_form(struct clb_json *j, const struct clb_family_tensor *t)
+{
+    if (t->form & CLB_STACKED && !of_expert(t->target))
+        return clb_json_fail(j, "only tensors of experts can be stacked");
+    if (t->form & (CLB_TRANSPOSED | CLB_BLOCKS) && !is_matrix(t->target))
+        return clb_json_fail(j, "only matrices (but embed and kv_b) can be transposed or mxfp4");
+    if (t->form & CLB_TRANSPOSED && t->form & CLB_BLOCKS)
+        return clb_json_fail(j, "transposed and mxfp4 exclude each other");
+    if (t->form & CLB_INTERLEAVED && !is_pair(t->target))
+        return clb_json_fail(j, "only gate and up in one tensor can be interleaved");
+    return !(t->form & CLB_BLOCKS) || ends_in_blocks(t->pattern) ||
+           clb_json_fail(j, "the name of mxfp4 codes ends in '_blocks', with '_scales' beside it");
+}
+
+static bool check_numbers(struct clb_json *j, const struct clb_family_tensor *t)
+{
+    int found = 0, wanted = numbers_of(t->target, t->form);
+
+    for (const char *p = t->pattern; *p; p++)
         found += *p == '#';
+    if (strchr(t->pattern, '*'))
+        return clb_json_fail(j, "'*' stands only in names of tensors that are not used");
     return found == wanted ||
            clb_json_fail(j, "the pattern has %d '#', but a tensor of %s needs %s", found,
                          wanted == 0   ? "the whole model"
@@ -187,14 +302,36 @@ static bool read_target(struct clb_json *j, const char *pattern, int *target)
                                        : "two, for layer and expert");
 }
 
+static bool read_target(struct clb_json *j, struct clb_family_tensor *t)
+{
+    struct clb_str key;
+    bool ok = true, is = false;
+
+    if (clb_json_peek(j) == CLB_JSON_NULL)
+        return clb_json_null(j);
+    if (clb_json_peek(j) != CLB_JSON_OBJECT)
+        return read_is(j, &t->target) && check_numbers(j, t);
+    clb_json_object(j);
+    while (ok && clb_json_key(j, &key)) {
+        if (clb_str_is(key, "is"))
+            ok = is = read_is(j, &t->target);
+        else if (clb_str_is(key, "form"))
+            ok = read_form(j, &t->form);
+        else
+            ok = clb_json_fail(j, "not known here; known are is and form");
+    }
+    return ok && clb_json_ok(j) && (is || clb_json_fail(j, "'is' is missing")) &&
+           check_form(j, t) && check_numbers(j, t);
+}
+
 bool clb_map_read_tensors(struct clb_map *m, struct clb_json *j, struct clb_err *err)
 {
     struct clb_str key;
     char pattern[PATTERN + 2];
-    int target;
 
     clb_json_object(j);
     while (clb_json_key(j, &key)) {
+        struct clb_family_tensor t = { pattern, CLB_FOR_NOTHING, 0 };
         size_t n = key.n < PATTERN + 1 ? key.n : PATTERN + 1;
 
         memcpy(pattern, key.p ? key.p : "", n);
@@ -203,7 +340,7 @@ bool clb_map_read_tensors(struct clb_map *m, struct clb_json *j, struct clb_err 
         if (strlen(pattern) != n)
             return clb_json_fail(j, "the pattern contains a NUL");
         if (!check_pattern(j, pattern) || !check_overlaps(m, j, pattern, err) ||
-            !read_target(j, pattern, &target) || !add_tensor(m, pattern, target, j, err))
+            !read_target(j, &t) || !add_tensor(m, &t, j, err))
             return false;
     }
     return clb_json_ok(j);

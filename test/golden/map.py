@@ -104,6 +104,29 @@ def f32(x):
     return struct.unpack("<f", struct.pack("<f", x))[0]
 
 
+def as_stored(tensors):
+    """What the model's author saved: q, k and v in one tensor, o and the router transposed, experts stacked."""
+    t, turn = dict(tensors), lambda rows: [list(c) for c in zip(*rows)]
+    for b in [n[:-len("att.q")] for n in tensors if n.endswith("att.q")]:
+        q, k, v = (t.pop(b + "att." + x)[1] for x in "qkv")
+        t[b + "att.qkv"] = ([len(q + k + v), len(q[0])], q + k + v)
+        for name in ("att.o", "moe.route"):
+            if b + name in t:
+                (rows, cols), m = t[b + name]
+                t[b + name] = ([cols, rows], turn(m))
+        if b + "moe.route" in t:
+            g, u = (t.pop(b + "moe.shared." + x)[1] for x in "gu")
+            t[b + "moe.shared.gu"] = ([len(g + u), len(g[0])], g + u)
+            ins, outs, n = [], [], CONFIG["moe"]["experts"]
+            for e in range(n):
+                g, u, d = (t.pop(f"{b}moe.x{e}.{x}")[1] for x in "gud")
+                ins += turn([row for pair in zip(g, u) for row in pair])
+                outs += d
+            t[b + "moe.in"] = ([n, len(ins) // n, len(ins[0])], ins)
+            t[b + "moe.out"] = ([n, len(outs) // n, len(outs[0])], outs)
+    return t
+
+
 def make_home_made(folder):
     """Returns the tensors as {name: rows}; a vector is one row."""
     rnd, c, t = random.Random(5), CONFIG, {}
@@ -128,7 +151,7 @@ def make_home_made(folder):
         if layer >= moe["first"]:
             make(b + "moe.route", moe["experts"], d, scale=0.6)
             make(b + "moe.route_b", moe["experts"], scale=0.5)
-            make(b + "moe.load", moe["experts"])
+            make(b + "moe.train.load", moe["experts"])
             mlps = {f"moe.x{e}.": moe["width"] for e in range(moe["experts"])} | {"moe.shared.": moe["shared"] * moe["width"]}
         for name, inner in mlps.items():
             make(b + name + "g", inner, d)
@@ -141,7 +164,7 @@ def make_home_made(folder):
 
     os.mkdir(folder)
     header, data = {}, b""
-    for name, (shape, rows) in t.items():
+    for name, (shape, rows) in as_stored(t).items():
         raw = b"".join(struct.pack(f"<{len(r)}f", *r) for r in rows)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
