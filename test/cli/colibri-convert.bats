@@ -57,6 +57,7 @@ damaged='^(zero_byte_file|five|truncated_(at|in|after|100|one)|header_|lfs|html|
 misfit='^(dtype|wrong|shape|too_many|offsets|overlapping|half|hole)'
 surplus='^(missing|extra|nan|inf|neg_inf)_'
 index='^(index|shard|tensor_in|truncated_shard|zero_byte_shard|model_beside|no_weights|only_pytorch)'
+stored='^(fp8|mxfp4|fused)_'
 
 # bats test_tags=san
 @test "refused: config.json that is broken, contradicts itself or is not understood" {
@@ -71,6 +72,10 @@ index='^(index|shard|tensor_in|truncated_shard|zero_byte_shard|model_beside|no_w
     refuses "$misfit"
 }
 # bats test_tags=san
+@test "refused: codes without their scales, scales that cannot be, several matrices of the wrong shape" {
+    refuses "$stored"
+}
+# bats test_tags=san
 @test "refused: missing and surplus tensors, NaN and infinity" {
     refuses "$surplus"
 }
@@ -80,7 +85,7 @@ index='^(index|shard|tensor_in|truncated_shard|zero_byte_shard|model_beside|no_w
 }
 @test "every case was one of these" {
     bad_cases
-    run -1 grep -vE "$config|$damaged|$misfit|$surplus|$index" "$BAD/cases"
+    run -1 grep -vE "$config|$damaged|$misfit|$stored|$surplus|$index" "$BAD/cases"
 }
 
 @test "a report lists every problem, or the first thousand, and counts the others" {

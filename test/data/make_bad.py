@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes checkpoints with exactly one defect each from the two controls in families/.
+"""Makes checkpoints with exactly one defect each from the two controls in families/, and from others there.
 
 usage: make_bad.py OUT_DIR
 Writes OUT_DIR/NAME/ for every case and OUT_DIR/cases: a line per case, NAME and then the words that the message must
@@ -246,6 +246,81 @@ def index_cases():
     folder("only_pytorch", ["'pytorch_model.bin' is not read"], lambda d: os.rename(os.path.join(d, MODEL), os.path.join(d, "pytorch_model.bin")), "control_ok")
 
 
+def stored_cases():
+    """Weights as codes and scales, and several matrices in one tensor."""
+    fp8, mxfp4, granite, llama4 = "deepseek_v3_fp8", "gpt_oss_mxfp4", "granitemoe", "llama4_text"
+    q = "model.layers.0.self_attn.q_a_proj.weight"
+    scale = q + "_scale_inv"
+    single = lambda d: MODEL if os.path.exists(os.path.join(d, MODEL)) else SHARD1
+
+    def tensors(name, words, control, change):
+        d = start(name, words, control)
+        path = os.path.join(d, single(d))
+        h, data = split(path)
+        join(path, *(change(h, data) or (h, data)))
+        return d
+
+    def settings(name, words, control, change):
+        path = os.path.join(start(name, words, control), "config.json")
+        c = json.loads(read(path))
+        change(c)
+        write(path, json.dumps(c).encode())
+
+    def put(tensor, at, raw):
+        def change(h, data):
+            at0 = h[tensor]["data_offsets"][0] + at
+            return h, data[:at0] + raw + data[at0 + len(raw):]
+        return change
+
+    f32 = lambda v: struct.pack("<f", v)
+    quant = lambda **k: lambda c: c["quantization_config"].update(k)
+    no_quant = lambda c: c.pop("quantization_config")
+    at = ["byte", f"'{scale}': element 1 is"]
+    tensors("fp8_scale_missing", [f"tensor '{scale}' is missing: '{q}' is stored as F8_E4M3"], fp8, without(scale))
+    tensors("fp8_scale_zero", at + ["is 0; a scale is finite and above 0"], fp8, put(scale, 4, f32(0)))
+    tensors("fp8_scale_negative", at + ["is -0.5;"], fp8, put(scale, 4, f32(-0.5)))
+    tensors("fp8_scale_nan", at + ["is NaN;"], fp8, put(scale, 4, f32(float("nan"))))
+    tensors("fp8_scale_infinite", at + ["is inf;"], fp8, put(scale, 4, f32(float("inf"))))
+    tensors("fp8_scale_shape", [scale, "has shape [2, 1], but [1, 2] is expected"], fp8, edit(scale, shape=[2, 1]))
+    tensors("fp8_scale_dtype", [scale, "stored as I32, but F32, F16 or BF16"], fp8, edit(scale, dtype="I32"))
+    tensors("fp8_scale_of_bf16", ["'model.norm.weight_scale_inv' is surplus"], fp8, append("model.norm.weight_scale_inv", "F32", [1, 2], 8))
+    tensors("fp8_code_nan", [q, "element 161 (row 1, column 1) is NaN"], fp8, put(q, 161, b"\x7f"))
+    tensors("fp8_code_minus_nan", [q, "element 161 (row 1, column 1) is NaN"], fp8, put(q, 161, b"\xff"))
+    tensors("fp8_too_large", [q, "(row 0, column 0) is minus infinite"], fp8, put(scale, 0, f32(3e38)))
+    tensors("fp8_embedding", ["'model.embed_tokens.weight' is stored as F8_E4M3, but"], fp8,
+            lambda h, d: (h["model.embed_tokens.weight"].update(dtype="F8_E4M3", shape=[269, 320]), None)[1])
+    tensors("fp8_norm", ["'model.norm.weight' is stored as F8_E4M3, but"], fp8, edit("model.norm.weight", dtype="F8_E4M3", shape=[320]))
+    settings("fp8_not_announced", [q, "is stored as F8_E4M3, but config.json has no 'quantization_config'"], fp8, no_quant)
+    settings("fp8_block_zero", ["'quantization_config.weight_block_size'", "1 or more"], fp8, quant(weight_block_size=[128, 0]))
+    settings("fp8_block_three", ["'quantization_config.weight_block_size'"], fp8, quant(weight_block_size=[128, 128, 128]))
+    settings("fp8_other_blocks", [scale, "has shape [1, 2], but [1, 3] is expected"], fp8, quant(weight_block_size=[128, 64]))
+    settings("fp8_static", ["'quantization_config.activation_scheme': is 'static'"], fp8, quant(activation_scheme="static"))
+    settings("fp8_format", ["'quantization_config.fmt': is 'e5m2'"], fp8, quant(fmt="e5m2"))
+    settings("fp8_unknown_key", ["'quantization_config.wobble'"], fp8, quant(wobble=1))
+    settings("fp8_no_method", ["'quantization_config.quant_method' is missing"], fp8, lambda c: c["quantization_config"].pop("quant_method"))
+    settings("fp8_config_number", ["'quantization_config'", "an object is expected"], fp8, setting(quantization_config=8))
+
+    experts = "model.layers.0.mlp.experts."
+    blocks, scales = experts + "gate_up_proj_blocks", experts + "gate_up_proj_scales"
+    tensors("mxfp4_scale_nan", [scales, "element 5 is NaN;"], mxfp4, put(scales, 5, b"\xff"))
+    tensors("mxfp4_too_large", [blocks, "(expert 0, row 1, column 64) is", "infinite"], mxfp4,
+            lambda h, d: put(blocks, 16 * 5, b"\x77" * 16)(*put(scales, 5, b"\xfe")(h, d)))
+    tensors("mxfp4_blocks_shape", [blocks, "has shape [10, 128, 16, 3], but [10, 128, 3, 16]"], mxfp4, edit(blocks, shape=[10, 128, 16, 3]))
+    tensors("mxfp4_scales_shape", [scales, "has shape [10, 3, 128], but [10, 128, 3]"], mxfp4, edit(scales, shape=[10, 3, 128]))
+    tensors("mxfp4_dtype", [blocks, "stored as I8", "U8 is expected"], mxfp4, edit(blocks, dtype="I8"))
+    settings("mxfp4_not_announced", [blocks, "MXFP4 blocks, but config.json has no 'quantization_config'"], mxfp4, no_quant)
+    settings("mxfp4_as_fp8", [blocks, "MXFP4 blocks, but"], mxfp4, quant(quant_method="fp8"))
+
+    fused = "model.layers.1.block_sparse_moe.input_linear.weight"
+    e = "model.layers.1.feed_forward.experts.gate_up_proj"
+    tensors("fused_turned", [f"'{fused}' has shape [10, 32, 128], but [10, 64, 64]"], granite, edit(fused, shape=[10, 32, 128]))
+    tensors("fused_flat", [f"'{fused}' has shape [640, 64]"], granite, edit(fused, shape=[640, 64]))
+    tensors("fused_missing", [f": tensor '{fused}' is missing"], granite, without(fused))
+    tensors("fused_nan", [fused, "element 20481 (expert 5, row 0, column 1) is NaN"], granite, put(fused, 40962, b"\xc0\x7f"))
+    tensors("fused_nan_turned", [e, "element 12390 (expert 3, row 1, column 38) is NaN"], llama4, put(e, 24780, b"\xc0\x7f"))
+    settings("fused_more_experts", [fused, "has shape [10, 64, 64], but [11, 64, 64]"], granite, setting(num_local_experts=11))
+
+
 def double(d, tensor):
     """Repeats a tensor of the first shard at the end of the second."""
     h1, data1 = split(os.path.join(d, SHARD1))
@@ -264,5 +339,6 @@ os.makedirs(OUT)
 config_cases()
 shard_cases()
 index_cases()
+stored_cases()
 with open(os.path.join(OUT, "cases"), "w") as f:
     f.write("\n".join(cases) + "\n")
