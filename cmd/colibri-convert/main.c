@@ -164,6 +164,7 @@ static bool convert(const struct args *a, struct clb_conversion *c, struct clb_e
 {
     struct clb_outfile out = { .fd = -1 }, report = { .fd = -1 };
     bool quiet = a->common.quiet, ok = open_outputs(a, c, &out, &report, err);
+    size_t told = strlen(clb_convert_notes(c));
     double start = clb_now();
 
     if (ok) {
@@ -178,6 +179,8 @@ static bool convert(const struct args *a, struct clb_conversion *c, struct clb_e
     ok = ok && (!a->report || write_report(c, &report, err)) && clb_outfile_commit(&out, err);
     clb_outfile_discard(&out);
     clb_outfile_discard(&report);
+    if (ok && !quiet)
+        clb_put_lines(stderr, "colibri-convert: ", clb_convert_notes(c) + told);
     if (ok && !quiet)
         print_summary(a, c, clb_now() - start);
     return ok;

@@ -51,7 +51,7 @@ static bool is_further_layer(const struct clb_binder *x, const char *name)
 }
 
 static void surplus(const struct clb_binder *x, const struct clb_ckpt_tensor *t,
-                    const uint32_t number[2], int target)
+                    const uint32_t number[2])
 {
     const struct clb_arch *a = x->arch;
     const char *name = t->t->name;
@@ -62,8 +62,6 @@ static void surplus(const struct clb_binder *x, const struct clb_ckpt_tensor *t,
     else if (number[1] != UINT32_MAX && a->layer_experts[number[0]])
         clb_problem(x->problems, "tensor '%s' is surplus: config.json has %u experts", name,
                     a->layer_experts[number[0]]);
-    else if (target == CLB_OUTPUT)
-        clb_problem(x->problems, "tensor '%s' is surplus: 'tie_word_embeddings' is true", name);
     else
         clb_problem(x->problems, "tensor '%s' is surplus: config.json describes no such tensor",
                     name);
@@ -79,7 +77,7 @@ static bool add_role(const struct clb_binder *x, struct clb_claim *c, int role, 
 
     if (layer == UINT32_MAX || layer < x->arch->n_layer)
         at = *place_of(x, role, layer);
-    if (!at || (role == CLB_OUTPUT && x->arch->tied_embeddings))
+    if (!at)
         return false;
     clb_arch_tensor(x->arch, at - 1, &s);
     c->kind = s.form == CLB_FORM_VECTOR ? CLB_CLAIM_VECTOR
@@ -178,6 +176,11 @@ static void place(const struct clb_binder *x, const struct clb_ckpt_tensor *t)
         clb_note(x->notes, "tensor '%s' is not used", name);
         return;
     }
+    if (line->target == CLB_OUTPUT && x->arch->tied_embeddings) {
+        clb_note(x->notes, "tensor '%s' is not used: 'tie_word_embeddings' is true", name);
+        x->b->tied_output = t;
+        return;
+    }
     struct clb_claim c = { .t = t,
                            .target = line->target,
                            .form = line->form,
@@ -185,7 +188,7 @@ static void place(const struct clb_binder *x, const struct clb_ckpt_tensor *t)
                            .stacked = line->form & CLB_STACKED };
 
     if (!claim(x, &c, number))
-        surplus(x, t, number, line->target);
+        surplus(x, t, number);
     else if (c.view[0]->t)
         clb_problem(x->problems, "tensors '%s' and '%s' are for the same place",
                     c.view[0]->t->t->name, name);

@@ -19,6 +19,8 @@ struct clb_binding {
     struct clb_view *bias; /* [n_expert_part] owned, likewise; NULL: experts have no biases */
     uint32_t n_expert_part;
     uint32_t first[CLB_MAX_LAYERS]; /* of a layer, in `expert` and `bias` */
+    /* An output matrix beside tied embeddings, which nothing uses; NULL: there is none. */
+    const struct clb_ckpt_tensor *tied_output;
     /* [n_tensor of the checkpoint + 1] owned: the slices of all tensors in one row; where those of
      * each begin. */
     uint32_t *slice_at;

@@ -45,7 +45,7 @@ clb_convert_work(const struct clb_conversion *c); /* bytes that will be read (fo
 /* A folder entry of the source (so that the output cannot be one of its inputs): compares device
  * and inode. */
 bool clb_convert_is_source(const struct clb_conversion *c, const char *path);
-/* Notes for people (files not used, tensors ignored), one line each. */
+/* Notes for people (files not used, tensors ignored), one line each; run may add some. */
 const char *clb_convert_notes(const struct clb_conversion *c);
 /* What became of each key of config.json, in the order of the file (those inside rope_scaling
  * behind the others): "used", "irrelevant", "unknown" or "ignored", and the value as written, in

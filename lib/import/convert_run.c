@@ -418,6 +418,22 @@ static bool set_size(const struct run *r, int fd, struct clb_err *err)
                         (unsigned long long)size);
 }
 
+/* Published checkpoints keep the matrix that they tie to the embedding, and it is the same; another
+ * one means that somebody trained it, or untied it without saying so. */
+static void compare_tied(const struct run *r)
+{
+    const struct clb_ckpt_tensor *output = r->c->bind.tied_output;
+    const struct clb_ckpt_tensor *embed = r->c->bind.dense[0].t;
+
+    if (output && (output->t->dtype != embed->t->dtype ||
+                   output->t->end - output->t->begin != embed->t->end - embed->t->begin ||
+                   *crc_of(r, output, 0) != *crc_of(r, embed, 0)))
+        clb_note(&r->c->notes,
+                 "warning: tensor '%s' differs from '%s', which takes its place because "
+                 "'tie_word_embeddings' is true",
+                 output->t->name, embed->t->name);
+}
+
 static bool convert(struct run *r, struct clb_pool *pool, struct clb_err *err)
 {
     r->io.measuring = r->most != NULL;
@@ -438,6 +454,8 @@ bool clb_convert_run(struct clb_conversion *c, int fd, void (*progress)(uint64_t
               clb_writers_new(&r.io.writers, fd, n_thread, clb_worker_least(&c->arch), err) &&
               convert(&r, pool, err);
 
+    if (ok)
+        compare_tied(&r);
     clb_pool_free(pool);
     clb_writers_free(r.io.writers);
     for (unsigned t = 0; t < n_thread && r.worker; t++)

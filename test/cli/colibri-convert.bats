@@ -52,7 +52,7 @@ field() { # FILE JQ...: fields of the header, in one line
 
 # -- what is refused ---------------------------------------------------------------------------
 
-config='^(config|generation|dense)_'
+config='^(config|generation|dense|family)_'
 damaged='^(zero_byte_file|five|truncated_(at|in|after|100|one)|header_|lfs|html|trailing|metadata|duplicate_key|unknown_field|no_offsets)'
 misfit='^(dtype|wrong|shape|too_many|offsets|overlapping|half|hole)'
 surplus='^(missing|extra|nan|inf|neg_inf)_'
@@ -511,6 +511,80 @@ END
     run_err 2 colibri-convert -f --map own.json own -o own.json
     has "$message" "is a file of the checkpoint"
     [[ ! -e m.bin ]]
+}
+
+@test "number of experts under each published name: the same weights" {
+    colibri-convert -q "$FAMILIES/mixtral" -o plain.bin
+    for key in num_experts n_routed_experts moe_num_experts; do
+        cp -r "$FAMILIES/mixtral" "$key"
+        jq --arg k "$key" '.[$k] = .num_local_experts | del(.num_local_experts)' "$FAMILIES/mixtral/config.json" >"$key/config.json"
+        colibri-convert -q "$key" -o "$key.bin"
+        run -0 colibri-inspect --diff plain.bin "$key.bin"
+    done
+    # both, and they agree
+    jq '.num_local_experts = .num_experts' num_experts/config.json >c && mv c num_experts/config.json
+    colibri-convert -q -f num_experts -o num_experts.bin
+    run -0 colibri-inspect --diff plain.bin num_experts.bin
+}
+
+@test "rope_scaling and rope_parameters: the same inverse frequencies, spelled as you like" {
+    cp -r "$FAMILIES/qwen3_moe_mixed" new
+    jq '.rope_parameters = (.rope_scaling | .rope_type = (.rope_type // .type) | del(.type)) + {rope_theta} | del(.rope_scaling, .rope_theta)' \
+        "$FAMILIES/qwen3_moe_mixed/config.json" >new/config.json
+    colibri-convert -q "$FAMILIES/qwen3_moe_mixed" -o old.bin
+    colibri-convert -q new -o new.bin
+    run -0 colibri-inspect --diff old.bin new.bin
+    jq '.rope_scaling = .rope_parameters | .rope_scaling.type = .rope_scaling.rope_type | del(.rope_parameters)' new/config.json >c && mv c new/config.json
+    colibri-convert -q -f new -o new.bin
+    run -0 colibri-inspect --diff old.bin new.bin
+}
+
+@test "tied embeddings: an output matrix beside them is not used, and one that differs is warned of" {
+    cp -r "$FAMILIES/mixtral_swa" tied
+    colibri-convert -q tied -o plain.bin
+    tie() { # PYTHON: bytes of lm_head.weight, from those of the embedding
+        python3 - "$FAMILIES/mixtral_swa/model.safetensors" tied/model.safetensors "$1" <<'END'
+import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+h, data = json.loads(raw[8:8 + n]), raw[8 + n:]
+t = h["model.embed_tokens.weight"]
+e = data[slice(*t["data_offsets"])]
+e = eval(sys.argv[3])
+h["lm_head.weight"] = dict(t, data_offsets=[len(data), len(data) + len(e)])
+text = json.dumps(h).encode()
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data + e)
+END
+    }
+    tie 'e'
+    run -0 --separate-stderr colibri-convert tied -o same.bin
+    has "$stderr" "note: tensor 'lm_head.weight' is not used: 'tie_word_embeddings' is true"
+    [[ $stderr != *warning* ]] || fail "$stderr"
+    run -0 colibri-inspect --diff plain.bin same.bin
+    tie 'e[:-1] + bytes([e[-1] ^ 1])'
+    run -0 --separate-stderr colibri-convert tied -o other.bin
+    has "$stderr" "colibri-convert: warning: tensor 'lm_head.weight' differs from 'model.embed_tokens.weight'"
+    run -0 colibri-inspect --diff plain.bin other.bin
+    run -0 --separate-stderr colibri-convert -q -f tied -o other.bin
+    [[ -z $stderr ]]
+    # untied, it is the output
+    jq '.tie_word_embeddings = false' "$FAMILIES/mixtral_swa/config.json" >tied/config.json
+    colibri-convert -q -f tied -o other.bin
+    run -1 colibri-inspect --diff plain.bin other.bin
+}
+
+@test "tokenizer.json that is cut or damaged refuses the model" {
+    cp -r "$src" odd
+    head -c 1000 "$src/tokenizer.json" >odd/tokenizer.json
+    run_err 3 colibri-convert odd -o m.bin
+    has "$message" "odd/tokenizer.json: byte 1000"
+    sed 's/"merges": *\[/&"\xc3 x",/' "$src/tokenizer.json" >odd/tokenizer.json
+    run_err 3 colibri-convert odd -o m.bin
+    has "$message" "odd/tokenizer.json: byte" "UTF-8"
+    jq '.pre_tokenizer = {type: "Split", pattern: {Regex: "(?<n>a)\\k<n>"}, behavior: "Isolated", invert: false}' "$src/tokenizer.json" >odd/tokenizer.json
+    run_err 3 colibri-convert odd -o m.bin
+    has "$message" "odd/tokenizer.json: byte" "the pattern '(?<n>a)"
+    holds_only . odd
 }
 
 @test "--report: a JSON line per tensor and expert" {

@@ -110,6 +110,68 @@ def setting(**fields):
     return lambda c: c.update(fields)
 
 
+def family(name, control, words, change=None, drop=None, **fields):
+    """A checkpoint of another family: other settings, or a tensor less."""
+    path = start(name, words, control)
+    c = json.loads(read(os.path.join(path, "config.json")))
+    c.update(fields)
+    if change:
+        change(c)
+    write(os.path.join(path, "config.json"), json.dumps(c, indent=2).encode())
+    if drop:
+        h, data = split(os.path.join(path, MODEL))
+        join(os.path.join(path, MODEL), *without(drop)(h, data))
+
+
+def family_cases():
+    glm, exaone, v2, qwen = "glm4_moe_noqk", "exaone_moe", "deepseek_v2", "qwen3_moe"
+    family("family_group_no_divisor", glm, ["'n_group': is 3, which does not divide 8 experts"], n_group=3)
+    family("family_kept_groups", glm, ["'topk_group': is 3, more than 'n_group', which is 2"], topk_group=3)
+    family("family_top_k_of_groups", glm, ["'topk_group': keeps 4 experts, fewer than 'num_experts_per_tok', which is 5"], num_experts_per_tok=5)
+    family("family_top_k_of_groups_max", v2, ["'topk_group': keeps 3 experts, fewer than 'num_experts_per_tok', which is 4"], topk_group=1)
+    family("family_group_zero", v2, ["'n_group'", "from 1 to", "found 0"], n_group=0)
+    family("family_no_correction", glm, ["'model.layers.1.mlp.gate.e_score_correction_bias' is missing"],
+           drop="model.layers.1.mlp.gate.e_score_correction_bias")
+    family("family_no_correction_exaone", exaone, ["'model.layers.2.mlp.e_score_correction_bias' is missing"],
+           drop="model.layers.2.mlp.e_score_correction_bias")
+    family("family_scoring", glm, ["'scoring_func': is \"softmax\", which is not known; known: sigmoid"], scoring_func="softmax")
+    family("family_topk_method", v2, ["'topk_method': is \"noaux_tc\", which is not known"], topk_method="noaux_tc")
+    family("family_normalise_number", qwen, ["'norm_topk_prob': true or false is expected, found 1"], norm_topk_prob=1)
+    family("family_alias_contradiction", qwen, ["'num_experts': is 10, but 'num_local_experts' is 12"], num_local_experts=12)
+    family("family_alias_contradiction_three", qwen, ["'n_routed_experts': is 8, but 'num_experts' is 10"], n_routed_experts=8)
+    family("family_rope_both", v2, ["'rope_scaling' and 'rope_parameters'"], rope_parameters={"rope_type": "yarn", "factor": 16.0})
+    family("family_rope_key", v2, ["'rope_scaling.beta_mid' is 3"], lambda c: c["rope_scaling"].update(beta_mid=3))
+    family("family_mla_no_rank", v2, ["'kv_lora_rank' is missing"], lambda c: c.pop("kv_lora_rank"))
+    family("family_untied_without_output", "mixtral_swa", ["'lm_head.weight' is missing"], tie_word_embeddings=False)
+    family("family_shared_absent", glm, ["problems", "shared_experts.gate_proj.weight' is surplus"], n_shared_experts=0)
+    family("family_not_run", qwen, ["'model_type': 'qwen3_next' needs 'linear_attention'"], model_type="qwen3_next")
+
+
+# Dense models as they are published.
+DENSE = {
+    "llama": {"architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,
+              "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+              "max_position_embeddings": 131072, "mlp_bias": False, "model_type": "llama", "num_attention_heads": 32,
+              "num_hidden_layers": 32, "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+              "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3",
+                               "original_max_position_embeddings": 8192}, "tie_word_embeddings": False, "vocab_size": 128256},
+    "mistral": {"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+                "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+                "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+                "sliding_window": 4096, "tie_word_embeddings": False, "vocab_size": 32000},
+    "gpt2": {"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
+             "embd_pdrop": 0.1, "eos_token_id": 50256, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024,
+             "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257,
+             "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}},
+}
+
+
+def dense_cases():
+    for name, c in DENSE.items():
+        write(os.path.join(start("dense_" + name, [f"'model_type': '{name}' is a dense model; only Mixture-of-Experts models are served"]),
+                           "config.json"), json.dumps(c).encode())
+
+
 def config_cases():
     e = "num_local_experts"
     config("config_fewer_experts", ["8 problems", "experts.2.w1.weight' is surplus", "has shape [3, 32], but [2, 32]"], setting(**{e: 2}))
@@ -150,8 +212,6 @@ def config_cases():
     config("config_deep", ["config.json: byte", "deep"], raw=lambda b: b[:-2] + b',"x":' + b"[" * 100000 + b"]" * 100000 + b"}")
     config("config_lfs_pointer", ["config.json", "Git LFS pointer"], raw=lambda b: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n")
     folder("config_missing", ["no config.json"], lambda d: os.remove(os.path.join(d, "config.json")))
-    config("dense_llama", ["'llama' is a dense model"],
-           lambda c: [c.pop(k) for k in (e, "num_experts_per_tok")] and c.update(model_type="llama", architectures=["LlamaForCausalLM"]))
     d = start("generation_bad", ["generation_config.json: byte", "'temperature'"])
     write(os.path.join(d, "generation_config.json"), b'{"temperature": "hot"}')
 
@@ -202,7 +262,6 @@ def shard_cases():
     header("missing_norm", ["'model.norm.weight' is missing"], without("model.norm.weight"))
     header("missing_router", [ROUTER, "is missing"], without(ROUTER))
     header("extra_expert", ["experts.3.w1.weight' is surplus"], append("model.layers.0.block_sparse_moe.experts.3.w1.weight", "BF16", [32, 32], 2048))
-    header("extra_output", ["'lm_head.weight' is surplus", "tie_word_embeddings"], append("lm_head.weight", "BF16", [263, 32], 263 * 64))
     header("extra_tensor", ["'model.wobble' is surplus"], append("model.wobble", "BF16", [], 2))
     poke("nan_expert", at + [W2, "element 682 (row 21, column 10) is NaN"], W2, 682, 0x7FC1)
     poke("nan_norm", at + ["'model.norm.weight': element 21 is NaN"], "model.norm.weight", 21, 0x7FC0)
@@ -337,6 +396,8 @@ def cut(path):
 
 os.makedirs(OUT)
 config_cases()
+family_cases()
+dense_cases()
 shard_cases()
 index_cases()
 stored_cases()
