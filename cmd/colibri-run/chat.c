@@ -1,9 +1,8 @@
-/* --chat: conversations. Turns from a terminal share one session: each new prompt is the whole
- * conversation as the model's template has it, and what the session knows of it already is kept. */
+/* --chat: conversations. With turns from a terminal each new prompt is the whole conversation as
+ * the model's template has it; what the scheduler knows of it already is not computed again. */
 #include <unistd.h>
 
 #include "cmd/colibri-run/run.h"
-#include "lib/base/mem.h"
 #include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
@@ -54,65 +53,23 @@ bool run_chat_from_terminal(const struct run *r)
 struct talk {
     struct run *r;
     struct clb_text messages; /* JSON, not closed */
-    struct colibri_session *session;
-    int32_t *known; /* owned: ids that the session was fed */
-    size_t n_known, room;
 };
-
-static bool know(struct talk *t, const int32_t *ids, size_t n, struct clb_err *err)
-{
-    if (t->room - t->n_known < n) {
-        size_t room = (t->n_known + n) * 2;
-        int32_t *more = clb_grow(t->known, room, sizeof *more, err);
-        if (!more)
-            return false;
-        t->known = more;
-        t->room = room;
-    }
-    memcpy(t->known + t->n_known, ids, n * sizeof *ids);
-    t->n_known += n;
-    return true;
-}
-
-/* Feeds what the session does not know yet of the prompt; at least its last token, for the logits.
- */
-static bool feed(struct talk *t, struct run_job *job, struct clb_err *err)
-{
-    size_t same = 0, length;
-
-    if (!t->session && colibri_session_open(&t->session, t->r->batch, &job->sampling) != COLIBRI_OK)
-        return clb_engine_fail(err);
-    length = colibri_session_length(t->session);
-    length = length < t->n_known ? length : t->n_known; /* made, but not computed: not known */
-    while (same < length && same + 1 < job->n_ids && t->known[same] == job->ids[same])
-        same++;
-    if (colibri_session_rewind(t->session, same) != COLIBRI_OK ||
-        colibri_session_feed(t->session, job->ids + same, job->n_ids - same) != COLIBRI_OK)
-        return clb_engine_fail(err);
-    job->computed = same;
-    job->session = t->session;
-    t->n_known = same;
-    return know(t, job->ids + same, job->n_ids - same, err);
-}
 
 /* The answer to the messages so far. */
 static bool answer(struct talk *t, struct run_job *job, struct clb_err *err)
 {
     struct run *r = t->r;
 
-    if (colibri_decoder_open(&job->decoder, r->model, true) != COLIBRI_OK)
-        return clb_engine_fail(err);
     job->turn = true;
     r->count.prompt_tokens += job->n_ids;
-    bool ok = feed(t, job, err) && run_one(r, job, err) && know(t, job->made, job->n_new, err);
-    job->session = NULL; /* it is the talk's */
-    if (ok && job->finish == RUN_FAILED) {
+    if (!run_one(r, job, err))
+        return false;
+    if (job->finish == RUN_FAILED) {
         *err = job->err;
         return false;
     }
-    if (ok)
-        add_message(&t->messages, "assistant", (struct clb_str){ job->all.p, job->all.n });
-    return ok && (!r->open_line || run_newline(r, err));
+    add_message(&t->messages, "assistant", (struct clb_str){ job->all.p, job->all.n });
+    return !r->open_line || run_newline(r, err);
 }
 
 /* One line of the user. A turn that is too long for the context is taken back, and said. */
@@ -174,8 +131,6 @@ bool run_talk(struct run *r, struct clb_err *err)
     }
     if (ok && !run_interrupted() && !r->o.common.quiet)
         fputc('\n', stderr); /* behind the last marker */
-    colibri_session_close(t.session);
     clb_text_free(&t.messages);
-    clb_free(t.known);
     return ok;
 }

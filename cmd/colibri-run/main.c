@@ -10,7 +10,7 @@
 #include "lib/cli/sigbus.h"
 
 static const char name[] = RUN_NAME;
-enum { SIDE_BY_SIDE = 8 }; /* sessions of many prompts, unless --batch says otherwise */
+enum { SIDE_BY_SIDE = 8 }; /* of many prompts, unless --batch says otherwise */
 
 static bool load(struct run *r, struct clb_err *err)
 {
@@ -36,14 +36,15 @@ static bool load(struct run *r, struct clb_err *err)
     return !o->chat || run_chat_check(r, err);
 }
 
-static bool open_batch(struct run *r, struct clb_err *err)
+static bool open_scheduler(struct run *r, struct clb_err *err)
 {
     const struct run_options *o = &r->o;
     uint64_t most = run_source_count(&r->source);
-    struct colibri_batch_options bo = {
-        .size = sizeof bo,
+    struct colibri_scheduler_options so = {
+        .size = sizeof so,
         .context = o->context,
         .prefill_chunk = o->prefill_chunk,
+        .shared_chunk = UINT32_MAX, /* nobody looks at a single answer: the whole counts */
         .kv_dtype = clb_engine_kv_dtype(o->kv_dtype),
         .experts_per_token = o->experts_per_token,
         .enable_profiling = o->profile,
@@ -52,10 +53,10 @@ static bool open_batch(struct run *r, struct clb_err *err)
     r->n_session = o->batch ? o->batch : o->mode == RUN_ONE ? 1 : SIDE_BY_SIDE;
     if (most && most < r->n_session)
         r->n_session = (uint32_t)most;
-    bo.max_sessions = r->n_session;
+    so.max_sequences = so.max_queue = r->n_session;
     r->plan.size = sizeof r->plan;
-    if (colibri_plan_batch(r->model, &bo, &r->plan) != COLIBRI_OK ||
-        colibri_batch_open(&r->batch, r->model, &bo) != COLIBRI_OK)
+    if (colibri_plan_scheduler(r->model, &so, &r->plan) != COLIBRI_OK ||
+        colibri_scheduler_open(&r->scheduler, r->model, &so) != COLIBRI_OK)
         return clb_engine_fail(err);
     if (o->mode != RUN_ONE)
         clb_progress_start_count("running", most, "prompts", o->common.quiet);
@@ -85,7 +86,7 @@ static bool run_all(struct run *r, struct clb_err *err)
     clb_sigbus_install(name, find_in_model, r->model);
     if (talks && r->o.logits)
         return clb_fail(err, CLB_USAGE, "--logits does not go with turns from a terminal");
-    if (!run_source_open(&r->source, &r->o, err) || !open_batch(r, err) ||
+    if (!run_source_open(&r->source, &r->o, err) || !open_scheduler(r, err) ||
         (r->o.logits && !run_logits_open(r, err)))
         return false;
     run_catch_interrupt(); /* after the logits file: a second Ctrl-C removes what is there of it */
@@ -108,6 +109,8 @@ static bool run_all(struct run *r, struct clb_err *err)
 
 static void close_all(struct run *r)
 {
+    r->failed = true; /* nothing is written any more */
+    colibri_scheduler_close(r->scheduler);
     clb_outfile_discard(&r->logits.file);
     while (r->head) {
         struct run_job *next = r->head->next;
@@ -115,7 +118,6 @@ static void close_all(struct run *r)
         r->head = next;
     }
     run_source_close(&r->source);
-    colibri_batch_close(r->batch);
     clb_sigbus_install(name, NULL, NULL);
     colibri_unload_model(r->model);
 }

@@ -2,64 +2,21 @@
 
 #include <inttypes.h>
 
-#include "lib/base/mem.h"
-#include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
-/* -- tokens to text ---------------------------------------------------------------------------- */
+/* -- what comes from the scheduler ------------------------------------------------------------- */
 
-static bool add_text(struct run_job *job, struct clb_str text, struct clb_err *err)
+bool run_take_text(struct run_job *job, struct clb_str text, struct clb_err *err)
 {
-    if (run_stops_feed(&job->stops, &job->held, text, &job->out)) {
-        job->cut = true;
-        job->finish = RUN_STOP;
-    }
-    return (!job->out.failed && !job->held.failed) || clb_fail_nomem(err, job->out.n + job->held.n);
+    clb_text_add(&job->out, text.p, text.n);
+    return !job->out.failed || clb_fail_nomem(err, job->out.n + text.n);
 }
 
-/* Of a turn: the next one begins with it. */
-static bool keep(struct run_job *job, int32_t id, struct clb_err *err)
+bool run_take_token(struct run_job *job, const struct colibri_token_event *e, struct clb_err *err)
 {
-    if (job->n_new == job->made_room) {
-        size_t room = job->made_room ? job->made_room * 2 : 256;
-        int32_t *more = clb_grow(job->made, room, sizeof *more, err);
-        if (!more)
-            return false;
-        job->made = more;
-        job->made_room = room;
-    }
-    job->made[job->n_new] = id;
-    return true;
-}
-
-bool run_take_token(struct run_job *job, int32_t id, struct clb_err *err)
-{
-    struct clb_str text;
-
-    if (job->turn && !keep(job, id, err))
-        return false;
-    job->n_new++;
-    if (!job->decoder) {
-        clb_text_printf(&job->out, "%s%" PRId32, job->n_new > 1 ? " " : "", id);
-        return !job->out.failed || clb_fail_nomem(err, job->out.n);
-    }
-    if (colibri_decoder_feed(job->decoder, id, &text.p, &text.n) != COLIBRI_OK)
-        return clb_engine_fail(err);
-    return add_text(job, text, err);
-}
-
-bool run_finish_text(struct run_job *job, struct clb_err *err)
-{
-    struct clb_str text;
-
-    if (!job->decoder || job->cut)
-        return true;
-    if (colibri_decoder_flush(job->decoder, &text.p, &text.n) != COLIBRI_OK)
-        return clb_engine_fail(err);
-    if (!add_text(job, text, err))
-        return false;
-    if (!job->cut)
-        clb_text_add(&job->out, job->held.p, job->held.n);
+    if (!job->run->o.ids)
+        return run_take_text(job, (struct clb_str){ e->text, e->n_text }, err);
+    clb_text_printf(&job->out, "%s%" PRId32, e->index ? " " : "", e->id);
     return !job->out.failed || clb_fail_nomem(err, job->out.n);
 }
 
@@ -116,9 +73,14 @@ static void add_json(struct clb_text *to, const struct run_job *job)
     }
     clb_text_puts(to, "{\"text\":");
     clb_text_json(to, job->out.n ? job->out.p : "", job->out.n);
-    clb_text_printf(to,
-                    ",\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"finish_reason\":\"%s\"}\n",
+    clb_text_printf(to, ",\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"finish_reason\":\"%s\"",
                     job->n_ids, job->n_new, job->finish == RUN_STOP ? "stop" : "length");
+    if (job->run->o.stats)
+        clb_text_printf(to,
+                        ",\"cached_tokens\":%u,\"seconds\":{\"queue\":%.6f,\"prefill\":%.6f,"
+                        "\"decode\":%.6f}",
+                        job->cached, job->queue_seconds, job->prefill_seconds, job->decode_seconds);
+    clb_text_puts(to, "}\n");
 }
 
 bool run_write_job(struct run_job *job, struct clb_err *err)

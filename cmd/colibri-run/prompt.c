@@ -5,6 +5,34 @@
 #include "lib/base/mem.h"
 #include "lib/cli/engine.h"
 
+/* -- stop texts -------------------------------------------------------------------------------- */
+
+static bool add_stop(struct run_stops *s, struct clb_str text, struct clb_err *err)
+{
+    if (text.n == 0)
+        return clb_fail(err, CLB_USAGE, "a stop text is empty");
+    if (s->n == CLB_OPT_MANY)
+        return clb_fail(err, CLB_USAGE, "more than %d stop texts", CLB_OPT_MANY);
+    clb_text_add(&s->bytes, text.p, text.n);
+    if (s->bytes.failed)
+        return clb_fail_nomem(err, text.n);
+    s->end[s->n++] = s->bytes.n;
+    return true;
+}
+
+size_t run_stops_list(const struct run_stops *s, const char *text[CLB_OPT_MANY],
+                      size_t size[CLB_OPT_MANY])
+{
+    size_t start = 0;
+
+    for (size_t i = 0; i < s->n; i++) {
+        text[i] = s->bytes.p + start;
+        size[i] = s->end[i] - start;
+        start = s->end[i];
+    }
+    return s->n;
+}
+
 /* What the options say; a JSON record may say otherwise. */
 static bool set_defaults(struct run_job *job, const struct run_options *o, struct clb_err *err)
 {
@@ -19,7 +47,7 @@ static bool set_defaults(struct run_job *job, const struct run_options *o, struc
         .seed = o->seed,
     };
     for (uint32_t i = 0; i < o->stop.n; i++)
-        if (!run_stops_add(&job->stops, clb_str(o->stop.value[i]), err))
+        if (!add_stop(&job->stops, clb_str(o->stop.value[i]), err))
             return false;
     return true;
 }
@@ -118,7 +146,7 @@ static void read_stop(struct clb_json *j, struct run_stops *stops)
     struct clb_str s = clb_json_string(j);
     struct clb_err err;
 
-    if (clb_json_ok(j) && !run_stops_add(stops, s, &err))
+    if (clb_json_ok(j) && !add_stop(stops, s, &err))
         clb_json_fail(j, "%s", err.text);
 }
 
@@ -289,15 +317,11 @@ void run_job_free(struct run_job *job)
 {
     if (!job)
         return;
-    colibri_session_close(job->session);
-    colibri_decoder_close(job->decoder);
     if (job->spill >= 0)
         close(job->spill);
     clb_text_free(&job->stops.bytes);
-    clb_text_free(&job->held);
     clb_text_free(&job->out);
     clb_text_free(&job->all);
-    clb_free(job->made);
     clb_free(job->ids);
     clb_free(job);
 }

@@ -1,10 +1,10 @@
 /* run.h - what the files of colibri-run share.
  *
- *     source --records--> job (prompt.c) --tokens--> schedule --tokens--> output
+ *     source --records--> job (prompt.c) --request--> schedule --events--> output
  *
  * A record is one prompt: all of the input, or a line, or what lies between two NULs. It becomes a
- * job, which waits in a list in input order, gets a session of the batch, and is written when its
- * turn comes. */
+ * job, which waits in a list in input order, is a request of the library's scheduler, and is
+ * written when its turn comes. */
 #ifndef CMD_COLIBRI_RUN_RUN_H
 #define CMD_COLIBRI_RUN_RUN_H
 
@@ -60,20 +60,15 @@ enum run_got run_source_next(struct run_source *s, bool wait, struct clb_str *re
 /* How many records there are; 0 when that cannot be known (a pipe). */
 uint64_t run_source_count(const struct run_source *s);
 
-/* -- stop.c: texts that end an answer ---------------------------------------------------------- */
+/* -- prompt.c: a record becomes a job ---------------------------------------------------------- */
 
-struct run_stops {
+struct run_stops { /* texts that end an answer */
     struct clb_text bytes;            /* owned: the texts one behind the other */
     size_t end[CLB_OPT_MANY], n;      /* where each ends */
 };
-bool run_stops_add(struct run_stops *s, struct clb_str text, struct clb_err *err);
-
-/* Appends `text` to *held and moves to *out what can no longer be the start of a stop text. True:
- * one was found; what came before it is in *out and the rest is gone. */
-bool run_stops_feed(const struct run_stops *s, struct clb_text *held, struct clb_str text,
-                    struct clb_text *out);
-
-/* -- prompt.c: a record becomes a job ---------------------------------------------------------- */
+/* Fills both arrays, for a request; borrowed. Returns how many there are. */
+size_t run_stops_list(const struct run_stops *s, const char *text[CLB_OPT_MANY],
+                      size_t size[CLB_OPT_MANY]);
 
 enum run_finish { RUN_UNFINISHED, RUN_STOP, RUN_LENGTH, RUN_FAILED };
 
@@ -86,16 +81,13 @@ struct run_job {
     struct colibri_sampling sampling;
     uint32_t max_new;
     struct run_stops stops;
-    struct colibri_session *session; /* while it computes */
-    struct colibri_decoder *decoder; /* NULL with --ids */
-    struct clb_text held, out;       /* not yet certain; to be written */
-    size_t computed;                 /* rows before this step */
-    uint32_t n_new;
+    bool running;               /* it is with the scheduler */
+    uint64_t ticket;
+    struct clb_text out;        /* to be written */
+    uint32_t n_new, cached;     /* new tokens; tokens of the prompt that were known already */
+    double queue_seconds, prefill_seconds, decode_seconds;
     enum run_finish finish;
-    bool cut;           /* a stop text was found: nothing more is written */
-    bool turn;          /* of a conversation: its session goes on, and these are kept */
-    int32_t *made;      /* owned: new ids */
-    size_t made_room;
+    bool turn;           /* of a conversation: the next one needs its answer */
     struct clb_text all; /* the answer */
     struct clb_err err; /* of RUN_FAILED */
     int spill;          /* logits of a job whose turn has not come; -1: none */
@@ -124,43 +116,42 @@ bool run_logits_turn(struct run_job *job, struct clb_err *err); /* its rows may 
 /* -- schedule.c -------------------------------------------------------------------------------- */
 
 struct run_counts {
-    uint64_t prompt_tokens, new_tokens, steps;
-    uint64_t prompt_rows, new_rows;        /* computed */
-    double prompt_seconds, new_seconds;    /* of each step in proportion to its rows */
-    double started, ready;                 /* clb_now() */
+    uint64_t prompt_tokens, new_tokens;
+    double started, ready; /* clb_now() */
 };
 
 struct run {
     struct run_options o;
     struct colibri_model *model;
     struct colibri_model_info info;
-    struct colibri_batch *batch;
+    struct colibri_scheduler *scheduler;
     struct colibri_memory_plan plan;
     struct run_source source;
     struct run_job *head, *tail; /* not yet written */
-    uint32_t n_active, n_session;
-    size_t n_waiting; /* in the list, those that compute too */
+    uint32_t n_active, n_session; /* with the scheduler; places it has */
+    size_t n_waiting;             /* in the list, those that compute too */
     uint64_t n_record, n_failed, n_done;
     bool streams;       /* stdout is for someone who waits */
     bool stdout_failed; /* the message is in err */
     bool open_line;     /* what was written does not end in a newline */
+    bool failed;        /* in a callback of the scheduler: err says why */
+    struct clb_err err;
     struct run_logits logits;
     struct run_counts count;
     struct colibri_profile profile; /* at the last step */
 };
 
-/* Until this job, whose session is fed, has its answer, or Ctrl-C. */
+/* Until this job has its answer, or Ctrl-C. */
 bool run_one(struct run *r, struct run_job *job, struct clb_err *err);
 /* Until all records are answered, a failure that is not one record's, or Ctrl-C. */
 bool run_schedule(struct run *r, struct clb_err *err);
 
 /* -- output.c ---------------------------------------------------------------------------------- */
 
-/* Takes one new token. Sets job->finish when a stop text was found. */
-bool run_take_token(struct run_job *job, int32_t id, struct clb_err *err);
-bool run_finish_text(struct run_job *job, struct clb_err *err); /* what was held back */
-bool run_stream(struct run_job *job, struct clb_err *err);      /* writes job->out now */
-bool run_write_job(struct run_job *job, struct clb_err *err);   /* a finished one, or its failure */
+bool run_take_token(struct run_job *job, const struct colibri_token_event *e, struct clb_err *err);
+bool run_take_text(struct run_job *job, struct clb_str text, struct clb_err *err);
+bool run_stream(struct run_job *job, struct clb_err *err); /* writes job->out now */
+bool run_write_job(struct run_job *job, struct clb_err *err); /* a finished one, or its failure */
 
 bool run_newline(struct run *r, struct clb_err *err);
 

@@ -1,46 +1,62 @@
-/* Continuous batching: each pass computes rows of all open sessions; when one has its answer, the
- * next prompt takes its place. */
+/* Prompts go to the library's scheduler as they come; answers are written in the order of the
+ * input. */
 #include "cmd/colibri-run/run.h"
 
-#include "lib/base/clock.h"
 #include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
 /* Finished answers behind one that is not: their texts, and with --logits an open file each. */
 enum { MOST_WAITING = 1024, MOST_FILES = 256 };
 
-/* -- start ------------------------------------------------------------------------------------- */
+/* -- events ------------------------------------------------------------------------------------ */
 
-/* The answer continues the prompt, so its first token is not the start of a text (decoders drop a
- * space there): the decoder sees the prompt too, and what it says about it is dropped. In a
- * conversation an answer is a text of its own. */
-static bool open_decoder(struct run_job *job, struct clb_err *err)
+/* Nonzero: the run ends. Rows come before the token that is chosen by them. */
+static int on_token(const struct colibri_token_event *e)
 {
-    const char *text;
-    size_t n;
-    bool ok = colibri_decoder_open(&job->decoder, job->run->model, true) == COLIBRI_OK;
-
-    for (size_t i = 0; ok && !job->run->o.chat && i < job->n_ids; i++)
-        ok = colibri_decoder_feed(job->decoder, job->ids[i], &text, &n) == COLIBRI_OK;
-    return ok || clb_engine_fail(err);
-}
-
-static bool start_job(struct run_job *job, struct clb_err *err)
-{
+    struct run_job *job = e->arg;
     struct run *r = job->run;
 
-    if (!r->o.ids && !open_decoder(job, err))
-        return false;
-    size_t most = r->plan.context - job->n_ids < job->max_new ? r->plan.context
-                                                              : job->n_ids + job->max_new;
-    if (colibri_session_open(&job->session, r->batch, &job->sampling) != COLIBRI_OK ||
-        (!r->o.context && most && colibri_session_expect(job->session, most) != COLIBRI_OK) ||
-        colibri_session_feed(job->session, job->ids, job->n_ids) != COLIBRI_OK)
-        return clb_engine_fail(err);
-    if (r->o.logits)
-        colibri_session_on_rows(job->session, run_logits_row, job);
-    return true;
+    job->n_new++;
+    r->count.new_tokens++;
+    if (r->failed || r->logits.err.code != CLB_OK)
+        return 1;
+    r->failed =
+        !run_take_token(job, e, &r->err) || (r->o.mode == RUN_ONE && !run_stream(job, &r->err));
+    return r->failed;
 }
+
+static void take_failure(struct run_job *job, const struct colibri_error *e)
+{
+    clb_fail(&job->err, (enum clb_code)e->code, "%s", e->text);
+    clb_text_clear(&job->out);
+    job->finish = RUN_FAILED;
+}
+
+static void on_finish(const struct colibri_finish_event *e)
+{
+    struct run_job *job = e->arg;
+    struct run *r = job->run;
+
+    job->running = false;
+    r->n_active--;
+    job->cached = e->cached_tokens;
+    job->queue_seconds = e->queue_seconds;
+    job->prefill_seconds = e->prefill_seconds;
+    job->decode_seconds = e->decode_seconds;
+    if (e->finish == COLIBRI_FINISH_CANCELLED)
+        return; /* the run ends here */
+    if (e->finish == COLIBRI_FINISH_FAILED) {
+        take_failure(job, e->error);
+        return;
+    }
+    bool stopped = e->finish == COLIBRI_FINISH_STOP || e->finish == COLIBRI_FINISH_EOS;
+    job->finish = stopped ? RUN_STOP : RUN_LENGTH;
+    if (!r->failed && r->logits.err.code == CLB_OK)
+        r->failed = !run_take_text(job, (struct clb_str){ e->text, e->n_text }, &r->err) ||
+                    (r->o.mode == RUN_ONE && !run_stream(job, &r->err));
+}
+
+/* -- start ------------------------------------------------------------------------------------- */
 
 static void append(struct run *r, struct run_job *job)
 {
@@ -52,15 +68,49 @@ static void append(struct run *r, struct run_job *job)
     r->n_waiting++;
 }
 
+/* A request that can never be computed is the failure of its prompt alone. */
+static void submit(struct run_job *job)
+{
+    struct run *r = job->run;
+    const char *stop[CLB_OPT_MANY];
+    size_t stop_size[CLB_OPT_MANY];
+    const struct colibri_request request = {
+        .size = sizeof request,
+        .ids = job->ids,
+        .n_ids = job->n_ids,
+        .sampling = &job->sampling,
+        .max_new_tokens = job->max_new,
+        .prompt_only = job->max_new == 0,
+        .positions = r->o.context,
+        .stop = stop,
+        .stop_size = stop_size,
+        .n_stop = run_stops_list(&job->stops, stop, stop_size),
+        .ids_only = r->o.ids,
+        .new_text = r->o.chat,
+        .on_token = on_token,
+        .on_finish = on_finish,
+        .on_row = r->o.logits ? run_logits_row : NULL,
+        .arg = job,
+    };
+
+    job->running = true;
+    r->n_active++;
+    if (colibri_scheduler_submit(r->scheduler, &request, &job->ticket) == COLIBRI_OK)
+        return;
+    job->running = false;
+    r->n_active--;
+    take_failure(job, colibri_last_error_info());
+}
+
+/* Some more than there are places, so that none is empty for a pass. */
 static bool may_start(const struct run *r)
 {
     if (r->o.logits && r->n_waiting >= MOST_FILES)
         return false;
-    return r->n_active < r->n_session && r->n_waiting - r->n_active < MOST_WAITING;
+    return r->n_active < 2 * r->n_session && r->n_waiting - r->n_active < MOST_WAITING;
 }
 
-/* Gives free sessions to the next prompts. Waits for input only when there is nothing to compute.
- */
+/* Reads prompts. Waits for input only when there is nothing to compute. */
 static bool fill(struct run *r, bool *end, struct clb_err *err)
 {
     while (!*end && may_start(r) && !run_interrupted()) {
@@ -78,121 +128,30 @@ static bool fill(struct run *r, bool *end, struct clb_err *err)
         if (!job)
             return false;
         append(r, job);
+        if (job->finish != RUN_FAILED)
+            submit(job);
         if (job->finish == RUN_FAILED)
             return true; /* it may be its turn to be reported */
-        if (!start_job(job, err))
-            return false;
-        r->n_active++;
     }
     return true;
 }
 
-/* -- one pass ---------------------------------------------------------------------------------- */
-
-/* Shares the time of a step among prompts and answers by their rows. */
-static void count_step(struct run *r, double seconds)
-{
-    uint64_t old = 0, new = 0;
-
-    for (struct run_job *job = r->head; job; job = job->next) {
-        if (!job->session)
-            continue;
-        size_t length = colibri_session_length(job->session), before = job->computed;
-        size_t prompt = length < job->n_ids ? length : job->n_ids;
-        prompt = before < prompt ? prompt - before : 0;
-        old += prompt;
-        new += length - before - prompt;
-        job->computed = length;
-    }
-    r->count.steps++;
-    r->count.prompt_rows += old;
-    r->count.new_rows += new;
-    if (old + new) {
-        r->count.prompt_seconds += seconds * (double)old / (double)(old + new);
-        r->count.new_seconds += seconds * (double)new / (double)(old + new);
-    }
-}
+/* -- compute and write ------------------------------------------------------------------------- */
 
 static bool step(struct run *r, struct clb_err *err)
 {
-    double start = clb_now();
-
-    if (colibri_batch_step(r->batch, NULL) != COLIBRI_OK)
+    if (colibri_scheduler_step(r->scheduler, NULL) != COLIBRI_OK)
         return clb_engine_fail(err);
-    count_step(r, clb_now() - start);
     if (r->o.profile)
         run_print_step(r);
     if (r->logits.err.code != CLB_OK) {
         *err = r->logits.err;
         return false;
     }
-    return true;
+    if (r->failed)
+        *err = r->err;
+    return !r->failed;
 }
-
-/* With --ids there is no text, and the tokenizer has no say. */
-static bool is_end_token(const struct run *r, int32_t id)
-{
-    uint32_t n = r->info.n_eos - (r->o.ids ? r->info.n_text_eos : 0);
-
-    for (uint32_t i = 0; i < n; i++)
-        if (r->info.eos_token[i] == id)
-            return true;
-    return false;
-}
-
-/* Chooses the next token, or finds that there is none. */
-static bool next_token(struct run_job *job, struct clb_err *err)
-{
-    struct run *r = job->run;
-
-    if (job->n_new >= job->max_new || job->n_ids + job->n_new >= r->plan.context) {
-        job->finish = RUN_LENGTH;
-        return true;
-    }
-    int32_t id = colibri_session_sample(job->session);
-    if (id < 0) { /* its logits are no numbers: the other prompts can go on */
-        clb_engine_fail(&job->err);
-        clb_text_clear(&job->out);
-        job->finish = RUN_FAILED;
-        return true;
-    }
-    if (is_end_token(r, id)) {
-        job->finish = RUN_STOP;
-        return true;
-    }
-    r->count.new_tokens++;
-    if (!run_take_token(job, id, err))
-        return false;
-    if (job->finish == RUN_UNFINISHED && job->n_new == job->max_new)
-        job->finish = RUN_LENGTH; /* its own row is not needed */
-    if (job->finish != RUN_UNFINISHED)
-        return true;
-    return colibri_session_feed(job->session, &id, 1) == COLIBRI_OK || clb_engine_fail(err);
-}
-
-/* After a step: a token for every session that has logits. */
-static bool advance(struct run *r, struct clb_err *err)
-{
-    for (struct run_job *job = r->head; job; job = job->next) {
-        if (!job->session || !colibri_session_logits(job->session))
-            continue;
-        if (!next_token(job, err))
-            return false;
-        if (job->finish != RUN_UNFINISHED) {
-            if (job->finish != RUN_FAILED && !run_finish_text(job, err))
-                return false;
-            if (!job->turn)
-                colibri_session_close(job->session);
-            job->session = NULL;
-            r->n_active--;
-        }
-        if (r->o.mode == RUN_ONE && !run_stream(job, err))
-            return false;
-    }
-    return true;
-}
-
-/* -- end --------------------------------------------------------------------------------------- */
 
 /* Writes what is finished, as far as it is its turn. */
 static bool write_finished(struct run *r, struct clb_err *err)
@@ -220,9 +179,13 @@ bool run_one(struct run *r, struct run_job *job, struct clb_err *err)
     bool ok = true;
 
     append(r, job);
-    r->n_active++;
+    submit(job);
     while (ok && job->finish == RUN_UNFINISHED && !run_interrupted())
-        ok = step(r, err) && advance(r, err);
+        ok = step(r, err);
+    if (job->running) { /* the caller frees it */
+        colibri_scheduler_cancel(r->scheduler, job->ticket);
+        ok = step(r, err) && ok;
+    }
     r->head = r->tail = NULL;
     r->n_waiting = 0;
     return ok;
@@ -240,7 +203,7 @@ bool run_schedule(struct run *r, struct clb_err *err)
                 return true;
             continue;
         }
-        if (!step(r, err) || !advance(r, err))
+        if (!step(r, err))
             return false;
     }
     return r->o.mode != RUN_ONE || !r->head || run_stream(r->head, err);

@@ -58,7 +58,7 @@ void run_print_step(struct run *r)
     struct colibri_profile now = { .size = sizeof now };
     double total = 0;
 
-    if (colibri_batch_profile(r->batch, &now, NULL) != COLIBRI_OK)
+    if (colibri_scheduler_profile(r->scheduler, &now) != COLIBRI_OK)
         return;
     fputs("[PROFILING]", stderr);
     for (int i = 0; i < 4; i++) {
@@ -162,15 +162,19 @@ static void pool_row(struct clb_table *t, const char *name, const struct colibri
     clb_table_cell(t, "%.1f %%", waste > 0 ? waste * 100 : 0);
 }
 
-static bool print_text(const struct run *r, const struct colibri_memory_stats *m)
+static bool print_text(const struct run *r, const struct colibri_memory_stats *m,
+                       const struct colibri_scheduler_stats *s)
 {
     const struct run_counts *c = &r->count;
     struct clb_table *t = clb_table_new("pool|>used|>held|>peak|>fragmentation");
     struct paging g = ask_paging();
     char a[CLB_HUMAN], b[CLB_HUMAN];
 
-    print_speed("prefill", c->prompt_rows, c->prompt_seconds);
-    print_speed("decode", c->new_rows, c->new_seconds);
+    print_speed("prefill", s->prompt_rows, s->prompt_seconds);
+    if (s->cached_tokens)
+        fprintf(stderr, "shared       %s tokens of prompts that others had read\n",
+                clb_human_count(a, s->cached_tokens));
+    print_speed("decode", s->new_rows, s->new_seconds);
     fprintf(stderr, "ready        %s after the start\n",
             clb_human_seconds(a, c->ready - c->started));
     print_plan(&r->plan);
@@ -196,7 +200,8 @@ static void pool_json(struct clb_text *t, const char *name, const struct colibri
         (unsigned long long)p->reserved_peak, end);
 }
 
-static bool print_json(const struct run *r, const struct colibri_memory_stats *m)
+static bool print_json(const struct run *r, const struct colibri_memory_stats *m,
+                       const struct colibri_scheduler_stats *s)
 {
     const struct run_counts *c = &r->count;
     const struct colibri_memory_plan *p = &r->plan;
@@ -210,13 +215,15 @@ static bool print_json(const struct run *r, const struct colibri_memory_stats *m
     clb_text_printf(&t,
                     "\"prefill\":{\"tokens\":%llu,\"seconds\":%.6f},\"decode\":{\"tokens\":%llu,"
                     "\"seconds\":%.6f},",
-                    (unsigned long long)c->prompt_rows, c->prompt_seconds,
-                    (unsigned long long)c->new_rows, c->new_seconds);
+                    (unsigned long long)s->prompt_rows, s->prompt_seconds,
+                    (unsigned long long)s->new_rows, s->new_seconds);
     clb_text_printf(
         &t,
-        "\"steps\":%llu,\"ready_seconds\":%.6f,\"context\":%u,\"kv_dtype\":\"%s\",\"threads\":%u,",
-        (unsigned long long)c->steps, c->ready - c->started, r->plan.context,
-        clb_engine_kv_word(r->plan.kv_dtype), r->info.threads);
+        "\"steps\":%llu,\"cached_tokens\":%llu,\"ready_seconds\":%.6f,\"context\":%u,"
+        "\"kv_dtype\":\"%s\",\"threads\":%u,",
+        (unsigned long long)s->passes, (unsigned long long)s->cached_tokens,
+        c->ready - c->started, r->plan.context, clb_engine_kv_word(r->plan.kv_dtype),
+        r->info.threads);
     clb_text_printf(
         &t,
         "\"plan\":{\"weights\":%llu,\"kv_cache\":%llu,\"activations\":%llu,\"host_buffers\":%llu,"
@@ -245,8 +252,10 @@ static bool print_json(const struct run *r, const struct colibri_memory_stats *m
 bool run_print_stats(const struct run *r, struct clb_err *err)
 {
     struct colibri_memory_stats m = { .size = sizeof m };
+    struct colibri_scheduler_stats s = { .size = sizeof s };
 
-    if (colibri_memory_stats(r->model, &m) != COLIBRI_OK)
+    if (colibri_memory_stats(r->model, &m) != COLIBRI_OK ||
+        colibri_scheduler_stats(r->scheduler, &s) != COLIBRI_OK)
         return clb_engine_fail(err);
-    return (r->o.json ? print_json(r, &m) : print_text(r, &m)) || clb_fail_nomem(err, 1);
+    return (r->o.json ? print_json(r, &m, &s) : print_text(r, &m, &s)) || clb_fail_nomem(err, 1);
 }

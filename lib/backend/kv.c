@@ -13,11 +13,11 @@ struct clb_kv_pool {
     struct clb_kv_shape shape;
     uint8_t *base; /* [n_block][shape.block_bytes] owned */
     uint32_t n_block, n_free;
-    uint32_t hint;             /* no free bit below this word */
-    uint64_t *free_bit;        /* [(n_block + 63) / 64] owned; 1: free */
-    uint32_t *use;             /* [n_block] owned; sequences that have it, and KEPT */
+    uint32_t hint;      /* no free bit below this word */
+    uint64_t *free_bit; /* [(n_block + 63) / 64] owned; 1: free */
+    uint32_t *use;      /* [n_block] owned; sequences that have it, and KEPT */
     uint32_t n_idle, n_shared;
-    struct clb_ledger *ledger; /* borrowed; NULL: not counted */
+    struct clb_ledger *ledger;       /* borrowed; NULL: not counted */
     struct clb_residence *residence; /* borrowed */
     pthread_mutex_t lock;
 };

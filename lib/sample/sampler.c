@@ -300,8 +300,7 @@ static uint64_t multiply_high(uint64_t a, uint64_t b)
     return a1 * b1 + (middle >> 32) + (low >> 32);
 }
 
-static __attribute__((noinline)) int32_t choose(struct clb_sampler *s,
-                                                const struct clb_sampling *o,
+static __attribute__((noinline)) int32_t choose(struct clb_sampler *s, const struct clb_sampling *o,
                                                 const struct clb_draw *d)
 {
     bool penalty = o->repetition_penalty > 0 && o->repetition_penalty != 1 && d->n_recent > 0;

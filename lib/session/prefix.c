@@ -12,8 +12,10 @@ struct entry {
     int32_t parent;       /* an entry, or a root */
     int32_t next;         /* with the same bucket; of a free entry: the next free one */
     int32_t newer, older; /* by last use; NONE at the ends */
-    uint32_t block, n_child;
-    int32_t token[CLB_KV_BLOCK];
+    int32_t child;        /* the first of those behind it */
+    int32_t left, right;  /* behind the same parent */
+    uint32_t block, n;
+    int32_t token[CLB_KV_BLOCK]; /* n of them */
 };
 
 struct clb_prefix {
@@ -22,6 +24,7 @@ struct clb_prefix {
     int32_t *bucket;          /* [mask + 1] owned; the first entry, or NONE */
     uint64_t mask, seed;
     int32_t free, newest, oldest;
+    int32_t first[2]; /* behind the roots */
 };
 
 static uint64_t buckets_for(uint32_t n_block)
@@ -59,7 +62,7 @@ bool clb_prefix_new(struct clb_prefix **out, struct clb_kv_pool *pool, struct cl
         p->bucket[i] = NONE;
     for (uint32_t i = 0; i < n; i++)
         p->entry[i].next = i + 1 < n ? (int32_t)i + 1 : NONE;
-    p->newest = p->oldest = NONE;
+    p->newest = p->oldest = p->first[0] = p->first[1] = NONE;
     /* Who chooses the tokens shall not know which of them fall into one bucket. */
     double now = clb_now();
     memcpy(&p->seed, &now, sizeof now);
@@ -110,6 +113,32 @@ int32_t clb_prefix_find(const struct clb_prefix *p, int32_t parent, const int32_
     return i;
 }
 
+/* Where the list of those behind `parent` begins. */
+static int32_t *children(struct clb_prefix *p, int32_t parent)
+{
+    return parent >= 0 ? &p->entry[parent].child : &p->first[parent == CLB_PREFIX_ROOT_LONG];
+}
+
+int32_t clb_prefix_nearest(const struct clb_prefix *p, int32_t parent, const int32_t *token,
+                           uint32_t n, uint32_t *same)
+{
+    int32_t best = NONE;
+
+    *same = 0;
+    for (int32_t i = *children((struct clb_prefix *)p, parent); i != NONE; i = p->entry[i].right) {
+        const struct entry *e = &p->entry[i];
+        uint32_t k = 0;
+
+        while (k < n && k < e->n && e->token[k] == token[k])
+            k++;
+        if (k > *same) {
+            *same = k;
+            best = i;
+        }
+    }
+    return best;
+}
+
 uint32_t clb_prefix_block(const struct clb_prefix *p, int32_t entry)
 {
     return p->entry[entry].block;
@@ -143,20 +172,44 @@ void clb_prefix_touch(struct clb_prefix *p, int32_t entry)
 
 /* -- add and evict ----------------------------------------------------------------------------- */
 
-int32_t clb_prefix_add(struct clb_prefix *p, int32_t parent, const int32_t *token, uint32_t block)
+static void link_child(struct clb_prefix *p, int32_t i)
+{
+    int32_t *first = children(p, p->entry[i].parent);
+
+    p->entry[i].left = NONE;
+    p->entry[i].right = *first;
+    if (*first != NONE)
+        p->entry[*first].left = i;
+    *first = i;
+}
+
+static void unlink_child(struct clb_prefix *p, int32_t i)
+{
+    const struct entry *e = &p->entry[i];
+
+    *(e->left != NONE ? &p->entry[e->left].right : children(p, e->parent)) = e->right;
+    if (e->right != NONE)
+        p->entry[e->right].left = e->left;
+}
+
+int32_t clb_prefix_add(struct clb_prefix *p, int32_t parent, const int32_t *token, uint32_t n,
+                       uint32_t block)
 {
     int32_t i = p->free; /* every entry has a block of its own: there are enough */
     struct entry *e = &p->entry[i];
-    uint64_t h = hash_of(p, parent, token);
 
     p->free = e->next;
-    *e = (struct entry){
-        .hash = h, .parent = parent, .next = p->bucket[h & p->mask], .block = block
-    };
-    memcpy(e->token, token, sizeof e->token);
-    p->bucket[h & p->mask] = i;
-    if (parent >= 0)
-        p->entry[parent].n_child++;
+    e->parent = parent;
+    e->child = NONE;
+    e->block = block;
+    e->n = n;
+    memcpy(e->token, token, n * sizeof *token);
+    if (n == CLB_KV_BLOCK) {
+        e->hash = hash_of(p, parent, token);
+        e->next = p->bucket[e->hash & p->mask];
+        p->bucket[e->hash & p->mask] = i;
+    }
+    link_child(p, i);
     link_newest(p, i);
     clb_kv_pool_keep(p->pool, block);
     return i;
@@ -165,14 +218,15 @@ int32_t clb_prefix_add(struct clb_prefix *p, int32_t parent, const int32_t *toke
 static void drop(struct clb_prefix *p, int32_t i)
 {
     struct entry *e = &p->entry[i];
-    int32_t *at = &p->bucket[e->hash & p->mask];
 
-    while (*at != i)
-        at = &p->entry[*at].next;
-    *at = e->next;
+    if (e->n == CLB_KV_BLOCK) {
+        int32_t *at = &p->bucket[e->hash & p->mask];
+        while (*at != i)
+            at = &p->entry[*at].next;
+        *at = e->next;
+    }
+    unlink_child(p, i);
     unlink_use(p, i);
-    if (e->parent >= 0)
-        p->entry[e->parent].n_child--;
     clb_kv_pool_drop(p->pool, e->block);
     e->next = p->free;
     p->free = i;
@@ -183,7 +237,7 @@ static void drop(struct clb_prefix *p, int32_t i)
 bool clb_prefix_evict(struct clb_prefix *p)
 {
     for (int32_t i = p->oldest; i != NONE; i = p->entry[i].newer)
-        if (p->entry[i].n_child == 0 && clb_kv_pool_is_idle(p->pool, p->entry[i].block)) {
+        if (p->entry[i].child == NONE && clb_kv_pool_is_idle(p->pool, p->entry[i].block)) {
             drop(p, i);
             return true;
         }

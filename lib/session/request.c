@@ -65,8 +65,7 @@ static bool set_limit(struct clb_request *r, const struct clb_request_room *room
     return wrong(err, "max_new_tokens");
 }
 
-static bool check(const struct clb_ask *a, const struct clb_request_room *room,
-                  struct clb_err *err)
+static bool check(const struct clb_ask *a, const struct clb_request_room *room, struct clb_err *err)
 {
     if (!check_ids(a, room, err) || !clb_sampling_check(&a->sampling, err))
         return false;

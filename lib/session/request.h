@@ -79,10 +79,10 @@ struct clb_choice {
     struct clb_stream stream;
     int32_t *saved; /* owned: tokens behind the prompt, of a choice that gave its place back */
     uint32_t n_saved, n_new;
-    uint64_t order;    /* of its start */
-    int32_t parent;    /* prefix entry of its last block that has one, or a root */
-    uint32_t n_entry;  /* so many blocks from the first have entries */
-    uint32_t promised; /* blocks from the first that it has or that others are computing */
+    uint64_t order;       /* of its start */
+    int32_t parent;       /* prefix entry of its last block that has one, or a root */
+    uint32_t n_entry;     /* so many blocks from the first have entries */
+    uint32_t promised;    /* blocks from the first that it has or that others are computing */
     uint32_t n_row_given; /* rows that on_row has got */
     uint32_t n_cached, n_preempted;
     double started, first_token;
@@ -94,7 +94,7 @@ struct clb_request {
     uint64_t ticket;
     struct clb_ask ask; /* ids are owned; stop is NULL */
     struct clb_stops stops;
-    uint32_t limit;            /* most positions */
+    uint32_t limit;                /* most positions */
     uint32_t n_wait, n_unfinished; /* choices */
     bool was_started;
     bool cancelled; /* under the scheduler's lock */

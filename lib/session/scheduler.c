@@ -14,9 +14,8 @@ enum { DEFAULT_SEQUENCES = 8, DEFAULT_QUEUE = 1024, DEFAULT_SHARED_CHUNK = 128 }
 /* Beside all weights, so that the system does not have to read them again. */
 static bool fits(const struct clb_memory_plan *p, const struct clb_model *m)
 {
-    uint64_t weights = clb_model_has_cache(m)
-                           ? m->dense_bytes + clb_experts_all_bytes(&m->reader)
-                           : p->weights;
+    uint64_t weights =
+        clb_model_has_cache(m) ? m->dense_bytes + clb_experts_all_bytes(&m->reader) : p->weights;
 
     return p->available == 0 ||
            (p->available > weights && p->available - weights >= clb_plan_run_bytes(p));

@@ -13,7 +13,7 @@ struct clb_request_list {
 };
 
 struct clb_scheduler {
-    struct clb_batch *batch; /* owned */
+    struct clb_batch *batch;   /* owned */
     struct clb_prefix *prefix; /* owned; NULL: off */
     uint64_t prefix_bytes;
     struct clb_request_room room;
@@ -31,8 +31,8 @@ struct clb_scheduler {
     pthread_cond_t news;
     struct clb_request_list incoming, active; /* submitted; seen by the owner; oldest first */
     uint64_t n_ticket;
-    uint32_t n_queued;  /* requests none of whose choices was started */
-    uint32_t n_placed;  /* choices that run, as the last step left it */
+    uint32_t n_queued; /* requests none of whose choices was started */
+    uint32_t n_placed; /* choices that run, as the last step left it */
     uint64_t submitted, refused;
     bool cancels, woken;
     struct clb_scheduler_counts shown; /* copies for other threads */
@@ -59,10 +59,13 @@ void clb_scheduler_leave(struct clb_scheduler *s, struct clb_choice *c);
 void clb_scheduler_adopt(struct clb_scheduler *s, struct clb_choice *c);
 /* Blocks from the first that a choice has or that running ones have or will have. */
 uint32_t clb_scheduler_promised(const struct clb_scheduler *s, const struct clb_choice *c);
-/* True: another is computing what this one needs next. May copy the part of a block. */
+/* True: another is computing what this one needs next. May copy the part of a block that is there
+ * already. */
 bool clb_scheduler_must_wait(struct clb_scheduler *s, struct clb_choice *c);
 /* Full blocks become entries. */
 void clb_scheduler_register(struct clb_scheduler *s, struct clb_choice *c);
+/* And the one at the end, when the choice goes. */
+void clb_scheduler_register_end(struct clb_scheduler *s, struct clb_choice *c);
 
 /* scheduler_step.c. Ends a choice and tells; the request goes with its last one. err: of
  * CLB_ENDING_FAILED. */

@@ -39,8 +39,7 @@ static uint32_t may_grow(const struct clb_choice *c)
     uint64_t last = a->max_new ? a->n_ids + (uint64_t)a->max_new - 1 : c->request->limit;
 
     last = last < c->request->limit ? last : c->request->limit;
-    return !a->prompt_only &&
-           clb_blocks_for((uint32_t)last) > clb_blocks_for(c->session->n_token);
+    return !a->prompt_only && clb_blocks_for((uint32_t)last) > clb_blocks_for(c->session->n_token);
 }
 
 static bool has_room(const struct clb_scheduler *s, const struct clb_choice *c)
@@ -157,6 +156,7 @@ void clb_scheduler_leave(struct clb_scheduler *s, struct clb_choice *c)
         i++;
     s->n_running--;
     memmove(&s->running[i], &s->running[i + 1], (s->n_running - i) * sizeof *s->running);
+    clb_scheduler_register_end(s, c);
     close_session(c);
 }
 

@@ -2,12 +2,15 @@
  *
  * Full blocks are found in the prefix cache. While a block that a prompt needs next is being
  * computed for another sequence, the prompt waits for it; so a hundred requests with one system
- * prompt compute it once even when they come together. The block in which prompts end is never
- * full: one that has the same tokens there gets a copy, so that several answers to one prompt read
- * it once (but for its last token, whose logits each needs). */
+ * prompt compute it once even when they come together. The block in which they part is copied as
+ * far as it is the same, from one that runs or from the cache: several answers to one prompt read
+ * it once (but for its last token, whose logits each needs), and the next turn of a conversation
+ * reads only what is new. */
 #include <string.h>
 
 #include "lib/session/scheduler_impl.h"
+
+enum { LEAST_COPIED = 4 }; /* fewer tokens are computed sooner than their block is copied */
 
 /* Logits of all rows are wanted: none can be left out. */
 static bool takes_part(const struct clb_scheduler *s, const struct clb_choice *c)
@@ -84,47 +87,89 @@ static const struct clb_choice *leader(const struct clb_scheduler *s, const stru
     return NULL;
 }
 
-bool clb_scheduler_must_wait(struct clb_scheduler *s, struct clb_choice *c)
+/* The block that has the most of the next n tokens; *same of them. CLB_PREFIX_NONE: none. */
+static uint32_t nearest(const struct clb_scheduler *s, const struct clb_choice *c, uint32_t n,
+                        uint32_t *same)
+{
+    const struct clb_choice *o = leader(s, c, n);
+
+    *same = n;
+    if (o && o->session->kv.length >= c->session->kv.length + n)
+        return o->session->kv.block[c->n_entry];
+    int32_t e = clb_prefix_nearest(s->prefix, c->parent, c->session->token + c->session->kv.length,
+                                   n, same);
+    return e == CLB_PREFIX_NONE ? 0 : clb_prefix_block(s->prefix, e);
+}
+
+/* Copies the part of a block that is there. False: the choice gave its place back. */
+static bool copy_part(struct clb_scheduler *s, struct clb_choice *c, uint32_t n)
 {
     struct clb_kv_seq *kv = &c->session->kv;
+    struct clb_kv_pool *pool = kv->pool;
+    uint32_t same;
+
+    nearest(s, c, n, &same);
+    if (same < LEAST_COPIED)
+        return true;
+    if (!clb_scheduler_reserve(s, c, kv->length + n))
+        return false;
+    uint32_t from = nearest(s, c, n, &same); /* it may have gone to make room */
+    if (same < LEAST_COPIED)
+        return true;
+    memcpy(clb_kv_pool_block(pool, kv->block[c->n_entry]), clb_kv_pool_block(pool, from),
+           clb_kv_pool_shape(pool)->block_bytes);
+    kv->length += same;
+    count_cached(s, c, same);
+    return true;
+}
+
+bool clb_scheduler_must_wait(struct clb_scheduler *s, struct clb_choice *c)
+{
+    const struct clb_kv_seq *kv = &c->session->kv;
     uint32_t left = c->session->n_token - kv->length;
     uint32_t n = left > CLB_KV_BLOCK ? CLB_KV_BLOCK : left - 1;
 
-    if (!takes_part(s, c) || n == 0 || kv->length != c->n_entry * CLB_KV_BLOCK)
+    if (!takes_part(s, c) || n < LEAST_COPIED || kv->length != c->n_entry * CLB_KV_BLOCK)
         return false;
     const struct clb_choice *o = leader(s, c, n);
-    if (!o || o->session->kv.length < kv->length + n)
-        return o != NULL;
-    if (!clb_scheduler_reserve(s, c, kv->length + n))
+    if (o && o->session->kv.length < kv->length + n)
         return true;
-    o = leader(s, c, n); /* it may have given its place back for these blocks */
-    if (!o || o->session->kv.length < kv->length + n)
-        return o != NULL;
-    struct clb_kv_pool *pool = kv->pool;
-    memcpy(clb_kv_pool_block(pool, kv->block[c->n_entry]),
-           clb_kv_pool_block(pool, o->session->kv.block[c->n_entry]),
-           clb_kv_pool_shape(pool)->block_bytes);
-    kv->length += n;
-    count_cached(s, c, n);
-    return false;
+    return !copy_part(s, c, n);
+}
+
+static bool leaves_entries(const struct clb_scheduler *s, const struct clb_choice *c)
+{
+    return s->prefix && !c->request->ask.no_prefix_cache;
 }
 
 void clb_scheduler_register(struct clb_scheduler *s, struct clb_choice *c)
 {
     struct clb_kv_seq *kv = &c->session->kv;
 
-    if (!s->prefix || c->request->ask.no_prefix_cache)
-        return;
-    while (c->n_entry < kv->length / CLB_KV_BLOCK) {
+    while (leaves_entries(s, c) && c->n_entry < kv->length / CLB_KV_BLOCK) {
         const int32_t *token = c->session->token + c->n_entry * CLB_KV_BLOCK;
         int32_t e = clb_prefix_find(s->prefix, c->parent, token);
 
         if (e == CLB_PREFIX_NONE)
-            e = clb_prefix_add(s->prefix, c->parent, token, kv->block[c->n_entry]);
+            e = clb_prefix_add(s->prefix, c->parent, token, CLB_KV_BLOCK, kv->block[c->n_entry]);
         else if (clb_prefix_block(s->prefix, e) != kv->block[c->n_entry])
             clb_kv_seq_replace(kv, c->n_entry, clb_prefix_block(s->prefix, e));
         c->parent = e;
         c->n_entry++;
         clb_prefix_touch(s->prefix, e);
     }
+}
+
+void clb_scheduler_register_end(struct clb_scheduler *s, struct clb_choice *c)
+{
+    const struct clb_kv_seq *kv = &c->session->kv;
+    const int32_t *token = c->session->token + c->n_entry * CLB_KV_BLOCK;
+    uint32_t n = kv->length - c->n_entry * CLB_KV_BLOCK, same;
+
+    if (!leaves_entries(s, c) || n == 0 || n >= CLB_KV_BLOCK)
+        return;
+    int32_t e = clb_prefix_nearest(s->prefix, c->parent, token, n, &same);
+    if (same < n)
+        e = clb_prefix_add(s->prefix, c->parent, token, n, kv->block[c->n_entry]);
+    clb_prefix_touch(s->prefix, e);
 }

@@ -163,6 +163,18 @@ END
 }
 
 # bats test_tags=san
+@test "jsonl: --stats adds what was shared and how long each took" {
+    text=$(long_prompt 9)
+    for i in 1 2 3 4 5 6; do jq -cn --arg p "$text $i" '{prompt: $p, max_new_tokens: 6}'; done >prompts
+    for i in 1 2 3 4 5 6; do colibri-run -n 6 -p "$text $i" "$M" | jq -Rs .; done >alone
+    colibri-run --jsonl --stats --json "$M" <prompts >out 2>stats
+    jq -c '.text + (if .text | endswith("\n") then "" else "\n" end)' out | diff - alone
+    # the beginning is computed for one of them, whoever comes first
+    jq -se '(map(.cached_tokens) | sort | .[0] == 0 and .[1] >= 64) and all(.[].seconds; .queue >= 0 and .prefill > 0 and .decode > 0)' out
+    jq -e '.cached_tokens > 320 and .prefill.tokens + .cached_tokens == .prompt_tokens' stats
+    colibri-run --jsonl -n 1 "$M" <prompts | jq -se 'all(.[]; has("seconds") or has("cached_tokens") | not)'
+}
+
 @test "jsonl: bad lines" {
     cat >prompts <<'END'
 not json
