@@ -31,6 +31,8 @@ bool inspect_header(const struct clb_reader *r, const struct inspect_options *o,
                     struct clb_err *err);
 bool inspect_summary(const struct clb_reader *r, const struct inspect_options *o,
                      struct clb_err *err);
+/* The lines of the summary that say what a descriptor describes. */
+void inspect_describe(const struct clb_arch *a);
 bool inspect_experts(const struct clb_reader *r, const struct inspect_options *o,
                      struct clb_err *err);
 bool inspect_tensors(const struct clb_reader *r, const struct inspect_options *o,

@@ -118,102 +118,10 @@ static void line(const char *label, const char *text)
         printf("  %-14s %s\n", label, text);
 }
 
-static void layers_line(const struct clb_arch *a)
-{
-    struct clb_text t = { 0 };
-    uint32_t dense = 0, shown = 0;
-
-    for (uint32_t l = 0; l < a->n_layer; l++)
-        dense += !clb_arch_is_moe(a, l);
-    clb_text_printf(&t, "%u, ", a->n_layer);
-    if (!dense) {
-        clb_text_puts(&t, "all with experts");
-    } else {
-        clb_text_printf(&t, "%u with experts, %u dense of inner width %u (layer",
-                        a->n_layer - dense, dense, a->dense_size);
-        for (uint32_t l = 0; l < a->n_layer && shown < 8; l++)
-            if (!clb_arch_is_moe(a, l))
-                clb_text_printf(&t, shown++ ? ", %u" : " %u", l);
-        clb_text_puts(&t, dense > shown ? ", ...)" : ")");
-    }
-    line("layers", t.p ? t.p : "");
-    clb_text_free(&t);
-}
-
-static void attention_line(const struct clb_arch *a)
-{
-    static const char *const norms[] = { "", ", norm of each query and key head",
-                                         ", norm over all query and key heads",
-                                         ", norm of heads after rope", ", heads of length 1" };
-    struct clb_text t = { 0 };
-    uint32_t windows = 0, window = 0;
-
-    for (uint32_t l = 0; l < a->n_layer; l++) {
-        windows += a->window[l] > 0;
-        window = a->window[l] > window ? a->window[l] : window;
-    }
-    clb_text_printf(&t, "%u heads of %u, %u for keys and values%s", a->n_head, a->head_dim,
-                    a->n_kv_head, norms[a->qk_norm]);
-    if (a->value_dim != a->head_dim)
-        clb_text_printf(&t, ", values of %u", a->value_dim);
-    if (windows)
-        clb_text_printf(&t, ", window of %u on %u layer%s", window, windows,
-                        windows == 1 ? "" : "s");
-    line("attention", t.p ? t.p : "");
-    clb_text_free(&t);
-}
-
-static void experts_line(const struct clb_arch *a)
-{
-    static const char *const routers[] = { "softmax, then top-k", "top-k, then softmax",
-                                           "sigmoid, then top-k", "sparsemixer" };
-    static const char *const acts[] = { "silu", "gelu", "gelu (tanh)", "relu", "clamped swiglu" };
-    struct clb_text t = { 0 };
-
-    clb_text_printf(&t, "%u a layer, %u per token, inner width %u, %s", a->n_expert, a->top_k,
-                    a->expert_size, acts[a->act]);
-    line("experts", t.p ? t.p : "");
-    clb_text_clear(&t);
-    clb_text_printf(&t, "%s%s", routers[a->router],
-                    a->topk_normalise                       ? ", weights sum to 1"
-                    : a->router == CLB_ROUTER_SOFTMAX_TOPK ||
-                            a->router == CLB_ROUTER_SIGMOID ? ", weights as they are"
-                                                            : "");
-    line("router", t.p ? t.p : "");
-    clb_text_clear(&t);
-    if (a->shared_size)
-        clb_text_printf(&t, "inner width %u%s", a->shared_size,
-                        a->shared_gate ? ", with a gate" : "");
-    line("shared expert", t.p ? t.p : "");
-    clb_text_free(&t);
-}
-
-/* Fields that the lines above do not speak of, so that nothing unusual stays unseen. */
-static void other_field(void *arg, const char *name, const char *value)
-{
-    static const char *const told[] = {
-        "n_layer",     "hidden_size", "vocab_size",      "max_positions",  "n_head",
-        "n_kv_head",   "head_dim",    "value_dim",       "qk_norm",        "window",
-        "rope",        "rope_dim",    "n_expert",        "top_k",          "layer_experts",
-        "expert_size", "dense_size",  "router",          "topk_normalise", "shared_size",
-        "shared_gate", "act",         "tied_embeddings",
-    };
-    struct clb_text *t = arg;
-
-    if (!*value)
-        return;
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-        if (!strcmp(name, told[i]))
-            return;
-    clb_text_printf(t, "%s%s %.60s", t->n ? ", " : "", name, value);
-}
-
 static void model_lines(const struct clb_reader *r, const struct part part[KINDS])
 {
-    const struct clb_arch *a = &r->arch;
-    struct clb_text t = { 0 };
     double parameters = 0, active = 0;
-    char x[32], y[32], vocab[CLB_HUMAN], positions[CLB_HUMAN];
+    char x[32], y[32];
     struct clb_err err;
 
     for (int k = 0; k < KINDS; k++) {
@@ -222,19 +130,8 @@ static void model_lines(const struct clb_reader *r, const struct part part[KINDS
     }
     printf("  %-14s %s, %s active per token\n", "parameters", inspect_amount(x, parameters),
            inspect_amount(y, active));
-    layers_line(a);
-    printf("  %-14s hidden %u, vocabulary %s%s, positions %s\n", "sizes", a->hidden_size,
-           clb_human_count(vocab, a->vocab_size), a->tied_embeddings ? " (tied)" : "",
-           clb_human_count(positions, a->max_positions));
-    attention_line(a);
-    if (a->rope != CLB_ROPE_NONE)
-        printf("  %-14s rope on %u of %u, %s\n", "position", a->rope_dim, a->head_dim,
-               a->rope == CLB_ROPE_HALF ? "halves" : "interleaved");
-    experts_line(a);
-    clb_arch_fields(a, other_field, &t);
-    line("also", t.p ? t.p : "");
-    clb_text_free(&t);
-    if (!clb_arch_runnable(a, &err))
+    inspect_describe(&r->arch);
+    if (!clb_arch_runnable(&r->arch, &err))
         printf("  %-14s no: %s\n", "runs here", err.text);
 }
 

@@ -40,6 +40,25 @@ header() { colibri-inspect demo.bin | jq -r "$1"; }
 }
 
 # bats test_tags=san
+@test "inspect: --summary has words for what is special about a model" {
+    says() { # FAMILY WORDS...
+        colibri-convert -q -f "$REPO/test/data/families/$1" -o special.bin
+        run -0 colibri-inspect --summary special.bin
+        has "$(tr -s ' \n' '  ' <<<"$output")" "${@:2}" || fail "$1"
+        run -1 grep -n ' $' <<<"$output"
+    }
+    says deepseek_v2 "3, 1 with experts, 2 dense of inner width 64 on layers 0, 1" "latent: 3 heads of 32 (16 of them rotated)" \
+        "keys and values from 32, queries from 48, values of 24, scores times 0.229" "rope on 16 of 32, interleaved, sines times 1.12" \
+        "epsilon 1e-06, 1e-06 for latents" "of the 2 best of 4 groups (by their best expert), weights as they are, times 2.3"
+    says exaone_moe "window of 32 on layers 0, 1, 2" "halves, none on layer 3" "a bias chooses, weights sum to 1, times 2.5"
+    says phimoe_longrope "biases of q k v o" "other frequencies beyond 100 positions, sines times 1.343" "LayerNorm" "sparsemixer, threshold 0.01" \
+        "output bias"
+    says llama_moe "two layers, top-k, then softmax, times 4"
+    says glm4_moe_noqk "(by their best two experts)"
+    says olmoe_clip "norm over all query and key heads, q, k, v within +-1.1"
+}
+
+# bats test_tags=san
 @test "inspect: no space at the end of a line" {
     for view in --summary --experts --tensors --verify --plan; do
         colibri-inspect $view demo.bin >out
