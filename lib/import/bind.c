@@ -153,8 +153,15 @@ static bool claim(const struct clb_binder *x, struct clb_claim *c, const uint32_
     }
 }
 
+static bool ends_with_star(const char *pattern)
+{
+    size_t n = strlen(pattern);
+
+    return n && pattern[n - 1] == '*';
+}
+
 /* A tensor of the checkpoint to its places; what is wrong is reported. */
-static void place(const struct clb_binder *x, const struct clb_ckpt_tensor *t)
+static void place(struct clb_binder *x, const struct clb_ckpt_tensor *t)
 {
     const char *name = t->t->name;
     const struct clb_family_tensor *line;
@@ -173,7 +180,11 @@ static void place(const struct clb_binder *x, const struct clb_ckpt_tensor *t)
         return;
     }
     if (line->target == CLB_FOR_NOTHING) {
-        clb_note(x->notes, "tensor '%s' is not used", name);
+        if (!ends_with_star(line->pattern))
+            clb_note(x->notes, "tensor '%s' is not used", name);
+        else if (line != x->noted) /* once for all of them, which are neighbours */
+            clb_note(x->notes, "tensors '%s' are not used", line->pattern);
+        x->noted = line;
         return;
     }
     if (line->target == CLB_OUTPUT && x->arch->tied_embeddings) {
@@ -302,7 +313,7 @@ bool clb_bind(struct clb_binding *b, const struct clb_family *f, const struct cl
               const struct clb_family_extra *extra, const struct clb_checkpoint *c,
               struct clb_problems *problems, struct clb_text *notes, struct clb_err *err)
 {
-    struct clb_binder x = { b, f, a, extra, c, NULL, problems, notes };
+    struct clb_binder x = { b, f, a, extra, c, NULL, NULL, problems, notes };
     bool ok = false;
 
     *b = (struct clb_binding){ 0 };

@@ -12,6 +12,7 @@ struct clb_binder {
     const struct clb_family_extra *extra;
     const struct clb_checkpoint *ckpt;
     uint32_t *place; /* [role][n_layer + 1] owned: index in b->dense plus 1; 0: no such tensor */
+    const struct clb_family_tensor *noted; /* the line of tensors that were last left out */
     struct clb_problems *problems;
     struct clb_text *notes;
 };

@@ -6,16 +6,13 @@
 #include "lib/import/rope.h"
 
 static const struct clb_family *const families[] = {
-    &clb_family_deepseek_v2,    &clb_family_deepseek_v3,
-    &clb_family_dots1,          &clb_family_ernie4_5_moe,
-    &clb_family_exaone_moe,     &clb_family_flex_olmo,
-    &clb_family_glm4_moe,       &clb_family_gpt_oss,
-    &clb_family_granitemoe,     &clb_family_granitemoeshared,
-    &clb_family_hunyuan_v1_moe, &clb_family_llama4_text,
-    &clb_family_llama_moe,      &clb_family_minimax_m2,
-    &clb_family_mixtral,        &clb_family_olmoe,
-    &clb_family_phimoe,         &clb_family_qwen2_moe,
-    &clb_family_qwen3_moe,
+    &clb_family_deepseek_v2,      &clb_family_deepseek_v3,    &clb_family_dots1,
+    &clb_family_ernie4_5_moe,     &clb_family_exaone_moe,     &clb_family_flex_olmo,
+    &clb_family_glm4_moe,         &clb_family_gpt_oss,        &clb_family_granitemoe,
+    &clb_family_granitemoeshared, &clb_family_hunyuan_v1_moe, &clb_family_llama4,
+    &clb_family_llama4_text,      &clb_family_llama_moe,      &clb_family_minimax_m2,
+    &clb_family_mixtral,          &clb_family_olmoe,          &clb_family_phimoe,
+    &clb_family_qwen2_moe,        &clb_family_qwen3_moe,
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
@@ -171,8 +168,7 @@ static bool read_keys(struct clb_settings *c, const struct clb_family_key *k, st
 /* A key that all families share, beside a map: what both give must agree, and what neither gives is
  * not guessed. */
 static bool read_beside_map(struct clb_settings *c, const struct clb_map *map,
-                            const struct clb_family_key *k, struct clb_arch *a,
-                            struct clb_err *err)
+                            const struct clb_family_key *k, struct clb_arch *a, struct clb_err *err)
 {
     const size_t size = k->kind == CLB_KEY_BOOL ? sizeof(bool) : sizeof(uint32_t);
     const struct clb_setting *e;
@@ -236,18 +232,16 @@ static bool unknown_family(struct clb_settings *c, const char *type, const char 
                                     "'%s' needs '%s', which this engine does not run yet", type,
                                     not_run[i].field);
     if (has_experts(c))
-        return clb_setting_fail(c, e, err,
-                                "'%s' is not known; known are %s; --map describes others", type,
-                                known);
-    return clb_setting_fail(c, e, err,
-                            "'%s' is a dense model; only Mixture-of-Experts models are served",
-                            type);
+        return clb_setting_fail(
+            c, e, err, "'%s' is not known; known are %s; --map describes others", type, known);
+    return clb_setting_fail(
+        c, e, err, "'%s' is a dense model; only Mixture-of-Experts models are served", type);
 }
 
 static bool find_family(const struct clb_family **family, struct clb_settings *c,
                         struct clb_err *err)
 {
-    char type[64] = "", known[512] = "";
+    char type[64] = "", known[1024] = "";
     size_t n = 0;
 
     if (!clb_setting_text(c, "model_type", type, sizeof type, err))
@@ -257,8 +251,9 @@ static bool find_family(const struct clb_family **family, struct clb_settings *c
             *family = families[i];
             return true;
         }
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
-                              families[i]->model_type);
+        if (n < sizeof known)
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
+                                  families[i]->model_type);
     }
     if (!type[0])
         return clb_setting_missing(c, "model_type", err);
@@ -314,6 +309,22 @@ static bool completed(struct clb_settings *c, const struct clb_family *f, struct
            clb_setting_u32(c, f->further_layers, 0, CLB_MAX_LAYERS, &extra->n_further, err);
 }
 
+/* The keys of the language model stand in an object of their own. */
+static bool open_text_config(struct clb_settings *c, const struct clb_family *f,
+                             struct clb_err *err)
+{
+    const struct clb_setting *e = clb_setting_find(c, f->text_config);
+
+    if (!e)
+        return clb_setting_missing(c, f->text_config, err);
+    if (e->type != CLB_JSON_OBJECT)
+        return clb_setting_fail(c, e, err, "an object is expected, found %s",
+                                clb_json_type_name(e->type));
+    for (const char *const *key = f->beside; *key; key++)
+        clb_setting_no_effect(c, *key);
+    return clb_settings_lift(c, (uint32_t)(e - c->setting), err);
+}
+
 bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
                      struct clb_family_extra *extra, struct clb_settings *config,
                      const struct clb_family_options *o, struct clb_problems *problems,
@@ -332,6 +343,8 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
         o->ignore, o->n_ignore
     };
     f->start(a);
+    if (f->text_config && !open_text_config(config, f, err))
+        return false;
     if ((f->map && !clb_map_fields(f->map, config, a, err)) || !read_shared(config, f, a, err) ||
         !read_keys(config, f->keys, a, err) || !complete(config, a, err) ||
         (f->map && !clb_map_derive(f->map, config, a, err)) ||
@@ -390,7 +403,10 @@ const struct clb_family_tensor *clb_family_match(const struct clb_family *f, con
                                                  uint32_t number[2])
 {
     const struct clb_family_tensor *list[] = { f->tensors, f->mlp, clb_family_common };
+    size_t n = f->prefix ? strlen(f->prefix) : 0;
 
+    if (n && !strncmp(name, f->prefix, n))
+        name += n;
     for (int i = 0; i < 3; i++)
         for (const struct clb_family_tensor *t = list[i]; t && t->pattern; t++)
             if (match(t->pattern, name, number))
@@ -410,6 +426,7 @@ const struct clb_family_tensor *clb_family_name(const struct clb_family *f, int 
         for (const struct clb_family_tensor *t = list[i]; t && t->pattern; t++) {
             if (t->target != target)
                 continue;
+            used = (size_t)snprintf(buf, n, "%s", f->prefix ? f->prefix : "");
             for (const char *p = t->pattern; *p && used + 12 < n; p++)
                 if (*p == '#')
                     used += (size_t)snprintf(buf + used, n - used, "%u", number[k++]);

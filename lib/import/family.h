@@ -70,6 +70,11 @@ struct clb_family {
     /* the key that counts layers for predicting further tokens, which stand behind the others and
      * are not used; NULL: none */
     const char *further_layers;
+    /* A model that does more than text: the object of config.json about its language model, what
+     * stands before the names of its tensors, and keys beside the object that are about the rest
+     * (ends with NULL); else NULL */
+    const char *text_config, *prefix;
+    const char *const *beside;
     void (*start)(struct clb_arch *a);   /* fixed properties and defaults */
     const struct clb_family_key *keys;   /* beside those all families share; ends with key NULL */
     const struct clb_family_tensor *mlp; /* clb_family_mlp, or NULL: names of its own */
@@ -82,9 +87,9 @@ struct clb_family {
 extern const struct clb_family clb_family_deepseek_v2, clb_family_deepseek_v3, clb_family_dots1,
     clb_family_ernie4_5_moe, clb_family_exaone_moe, clb_family_flex_olmo, clb_family_glm4_moe,
     clb_family_gpt_oss, clb_family_granitemoe, clb_family_granitemoeshared,
-    clb_family_hunyuan_v1_moe, clb_family_llama4_text, clb_family_llama_moe, clb_family_minimax_m2,
-    clb_family_mixtral, clb_family_olmoe, clb_family_phimoe, clb_family_qwen2_moe,
-    clb_family_qwen3_moe;
+    clb_family_hunyuan_v1_moe, clb_family_llama4, clb_family_llama4_text, clb_family_llama_moe,
+    clb_family_minimax_m2, clb_family_mixtral, clb_family_olmoe, clb_family_phimoe,
+    clb_family_qwen2_moe, clb_family_qwen3_moe;
 
 /* Tensors with the same name in all families. */
 extern const struct clb_family_tensor clb_family_common[];

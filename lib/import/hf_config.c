@@ -16,6 +16,7 @@ static const char *const irrelevant[] = {
     "bad_words_ids",
     "begin_suppress_tokens",
     "bos_token_id",
+    "cache_implementation",
     "chunk_size_feed_forward",
     "diversity_penalty",
     "do_sample",
@@ -128,7 +129,8 @@ static bool read_object(struct clb_settings *s, struct clb_str text, uint64_t ba
     for (uint32_t i = 0; i < s->n; i++, key += strlen(key) + 1) {
         struct clb_setting *e = &s->setting[i];
 
-        e->as = e->as == e->key ? key : e->as; /* a new one has neither */
+        /* a new one has neither */
+        e->as = e->as == e->key + e->skip ? key + e->skip : e->as;
         e->key = key;
     }
     return true;
@@ -166,6 +168,24 @@ bool clb_settings_flatten(struct clb_settings *s, uint32_t i, struct clb_err *er
     snprintf(prefix, sizeof prefix, "%s.", e.key);
     s->setting[i].state = CLB_KEY_USED;
     return read_object(s, e.raw, e.at, prefix, err);
+}
+
+bool clb_settings_lift(struct clb_settings *s, uint32_t i, struct clb_err *err)
+{
+    uint32_t first = s->n, skip = (uint32_t)strlen(s->setting[i].key) + 1;
+
+    if (!clb_settings_flatten(s, i, err))
+        return false;
+    for (uint32_t k = first; k < s->n; k++) {
+        struct clb_setting *e = &s->setting[k];
+
+        e->skip = skip;
+        e->as = e->key + skip;
+        for (uint32_t outside = 0; outside < first; outside++)
+            if (!strcmp(s->setting[outside].as, e->as))
+                s->setting[outside].as = "";
+    }
+    return true;
 }
 
 void clb_settings_adopt(struct clb_settings *s, const char *key, const struct clb_settings *inner)
@@ -462,7 +482,8 @@ static bool is_off(const struct clb_setting *e)
 static void account(struct clb_setting *e, const char *full, struct clb_ignore *ignore,
                     uint32_t n_ignore, bool may_be_irrelevant)
 {
-    if (e->state == CLB_KEY_UNKNOWN && (is_off(e) || (may_be_irrelevant && is_irrelevant(e->key))))
+    if (e->state == CLB_KEY_UNKNOWN &&
+        (is_off(e) || (may_be_irrelevant && is_irrelevant(e->as[0] ? e->as : e->key))))
         e->state = CLB_KEY_IRRELEVANT;
     for (uint32_t k = 0; k < n_ignore; k++)
         if (!strcmp(full, ignore[k].name)) {

@@ -25,7 +25,8 @@ struct clb_setting {
     enum clb_json_type type;
     size_t at; /* byte offset of the value */
     enum clb_key_state state;
-    bool told; /* that it is not known is among the problems */
+    bool told;     /* that it is not known is among the problems */
+    uint32_t skip; /* of the key, in front of `as` where that is its end */
 };
 
 struct clb_settings {
@@ -46,6 +47,9 @@ bool clb_settings_nested(struct clb_settings *s, struct clb_settings *parent, co
 /* The keys of an object that is the value of setting i become settings "key.inner", behind the
  * others; the object itself counts as used. Pointers to settings become invalid. */
 bool clb_settings_flatten(struct clb_settings *s, uint32_t i, struct clb_err *err);
+/* Likewise, but the keys are asked for by their names in the object; keys outside with the same
+ * names by none. */
+bool clb_settings_lift(struct clb_settings *s, uint32_t i, struct clb_err *err);
 /* What became of the keys of `inner`, the object that is the value of `key`, for display: they are
  * settings as if flattened, asked for by no name. Without memory nothing happens. */
 void clb_settings_adopt(struct clb_settings *s, const char *key, const struct clb_settings *inner);

@@ -230,6 +230,22 @@ def shared_gate_and_up():
     assert h["architecture"]["shared_size"] == h["architecture"]["expert_size"]
 
 
+def llama4_beside_images():
+    """The published form: settings in text_config, a prefix before all names, and a model for images."""
+    def change(tensors):
+        out = {"language_model." + k: t for k, t in tensors.items()}
+        out["vision_model.model.layers.0.mlp.fc1.weight"] = "BF16", [2, 3], bytes(12)
+        out["multi_modal_projector.linear_1.weight"] = "BF16", [3], bytes(6)
+        return out
+
+    def nest(config):
+        inner = dict(config, cache_implementation="hybrid", no_rope_layers=[])
+        config.clear()
+        config.update(model_type="llama4", architectures=["Llama4ForConditionalGeneration"], torch_dtype="bfloat16", text_config=inner,
+                      boi_token_index=3, eoi_token_index=5, image_token_index=7, vision_config={"model_type": "llama4_vision_model", "hidden_size": 3})
+    same_blocks("llama4_text", change, [["--dtype", "f32"]], nest)
+
+
 def sources_and_threads():
     for name in "deepseek_v3_fp8", "gpt_oss_mxfp4", "granitemoe", "llama4_text", "deepseek_v2":
         folder = os.path.join(FAMILIES, name)
@@ -242,7 +258,7 @@ def sources_and_threads():
                 assert a.read() == b.read(), (name, options)
 
 
-tests = [fp8, fp8_scales_of_16_bits, mxfp4, mxfp4_kept, mxfp4_kept_but_infinite, shared_gate_and_up, sources_and_threads]
+tests = [fp8, fp8_scales_of_16_bits, mxfp4, mxfp4_kept, mxfp4_kept_but_infinite, shared_gate_and_up, llama4_beside_images, sources_and_threads]
 failed = 0
 for i, t in enumerate(tests, 1):
     try:

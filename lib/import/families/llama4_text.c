@@ -1,6 +1,6 @@
-/* Llama 4, the language model: interleaved rotation and norms without weight on layers that see
- * their chunk, no rotation and a temperature on the others; the router weighs what goes into an
- * expert. */
+/* Llama 4, the language model, alone or beside one for images: interleaved rotation and norms
+ * without weight on layers that see their chunk, no rotation and a temperature on the others; the
+ * router weighs what goes into an expert. */
 #include "lib/import/family.h"
 
 static void start(struct clb_arch *a)
@@ -33,6 +33,8 @@ static const struct clb_family_tensor tensors[] = {
     { MLP "gate_proj.weight", CLB_DENSE_GATE, 0 },
     { MLP "up_proj.weight", CLB_DENSE_UP, 0 },
     { MLP "down_proj.weight", CLB_DENSE_DOWN, 0 },
+    { "vision_model.*", CLB_FOR_NOTHING, 0 },
+    { "multi_modal_projector.*", CLB_FOR_NOTHING, 0 },
     { NULL, 0, 0 },
 };
 
@@ -115,6 +117,22 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
 const struct clb_family clb_family_llama4_text = {
     .model_type = "llama4_text",
     .default_theta = 5e5,
+    .start = start,
+    .keys = keys,
+    .tensors = tensors,
+    .derive = derive,
+};
+
+static const char *const beside[] = {
+    "boi_token_index", "eoi_token_index", "image_token_index", "vision_config", NULL,
+};
+
+const struct clb_family clb_family_llama4 = {
+    .model_type = "llama4",
+    .default_theta = 5e5,
+    .text_config = "text_config",
+    .prefix = "language_model.",
+    .beside = beside,
     .start = start,
     .keys = keys,
     .tensors = tensors,

@@ -49,17 +49,16 @@ static bool read_width(struct clb_settings *config, struct clb_arch *a, struct c
         }
     if (clb_json_close(&j, &ignored) && uniform && n == a->n_layer * a->n_expert)
         return true;
-    return clb_setting_fail(config, e, err,
-                            "one width for all %u experts of %u layers is expected", a->n_expert,
-                            a->n_layer);
+    return clb_setting_fail(config, e, err, "one width for all %u experts of %u layers is expected",
+                            a->n_expert, a->n_layer);
 }
 
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
                    struct clb_err *err)
 {
-    static const char *const training[] = { "gate_use_balance",    "gate_balance_loss_weight",
-                                            "gate_add_noise",      "gate_noise_epsilon",
-                                            "drop_tokens",         "dropped_padding",
+    static const char *const training[] = { "gate_use_balance", "gate_balance_loss_weight",
+                                            "gate_add_noise",   "gate_noise_epsilon",
+                                            "drop_tokens",      "dropped_padding",
                                             "capacity_factor" };
 
     (void)notes;
@@ -70,8 +69,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
            clb_family_word(config, "calculator_type", "UniversalCalculator", err) &&
            clb_family_flag(config, "gate_use_softmax", true, err) &&
            clb_family_flag(config, "multiply_gate_scores", true, err) &&
-           clb_family_flag(config, "add_weight_norm", false, err) &&
-           read_width(config, a, err);
+           clb_family_flag(config, "add_weight_norm", false, err) && read_width(config, a, err);
 }
 
 const struct clb_family clb_family_llama_moe = {

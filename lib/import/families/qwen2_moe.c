@@ -29,14 +29,39 @@ static const struct clb_family_tensor tensors[] = {
     { NULL, 0, 0 },
 };
 
+/* With use_sliding_window, layer_types says which layers have the window; without it every other
+ * one below max_window_layers has, from the first on. */
+static bool read_windows(struct clb_settings *config, struct clb_arch *a, struct clb_err *err)
+{
+    const struct clb_setting *types = clb_setting_find(config, "layer_types");
+    uint32_t window = 4096, below = 28;
+    bool use = false, sliding[CLB_MAX_LAYERS] = { false }, found;
+
+    if (!clb_setting_bool(config, "use_sliding_window", &use, err) ||
+        !clb_setting_u32(config, "sliding_window", 1, 1 << 30, &window, err) ||
+        !clb_setting_u32(config, "max_window_layers", 0, 1 << 20, &below, err) ||
+        !clb_family_layer_types(config, a, sliding, &found, err))
+        return false;
+    if (!use || found)
+        clb_setting_no_effect(config, "max_window_layers");
+    if (!use)
+        clb_setting_no_effect(config, "sliding_window");
+    for (uint32_t l = 0; l < a->n_layer; l++) {
+        if (!found)
+            sliding[l] = use && l % 2 == 0 && l < below;
+        if (sliding[l] && !use)
+            return clb_setting_fail(config, types, err,
+                                    "layer %u slides, but 'use_sliding_window' is not true", l);
+        a->window[l] = sliding[l] ? window : 0;
+    }
+    return true;
+}
+
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
                    struct clb_err *err)
 {
     (void)notes;
-    clb_setting_no_effect(config, "sliding_window");
-    clb_setting_no_effect(config, "max_window_layers");
-    return clb_family_flag(config, "use_sliding_window", false, err) &&
-           clb_family_sparse_step(config, a, err);
+    return read_windows(config, a, err) && clb_family_sparse_step(config, a, err);
 }
 
 const struct clb_family clb_family_qwen2_moe = {
