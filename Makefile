@@ -40,6 +40,14 @@ ALL_LDFLAGS  = -Wl,--gc-sections $(LDFLAGS)
 LDLIBS      += -lm -pthread
 
 PROGRAMS := $(notdir $(wildcard cmd/*))
+# The server needs two libraries beyond libc; without their headers the others are built.
+SERVE_LIBS := -lmicrohttpd -ljson-c
+SERVE      := $(shell printf '\043include <microhttpd.h>\n\043include <json-c/json.h>\nint main(void) \
+                { return !MHD_get_version() || !json_c_version(); }' | $(CC) $(CPPFLAGS) $(CFLAGS) \
+                -w -x c -o /dev/null - $(LDFLAGS) $(SERVE_LIBS) 2>/dev/null && echo yes)
+ifeq ($(SERVE),)
+PROGRAMS := $(filter-out colibri-serve,$(PROGRAMS))
+endif
 EXAMPLES := $(patsubst %.c,%,$(wildcard examples/*.c))
 CLI_SRC  := $(sort $(wildcard lib/cli/*.c))
 LIB_SRC  := $(filter-out $(CLI_SRC),$(sort $(wildcard lib/*/*.c lib/import/families/*.c \
@@ -81,6 +89,10 @@ endif
 all: lib programs examples               ## build library, programs and examples (default)
 lib: $(LIB) $(SHARED) $(BUILD)/colibri.pc
 programs: $(PROGRAMS:%=$(BUILD)/bin/%)
+ifeq ($(SERVE),)
+	@echo 'colibri-serve is not built: $(CC) finds no libmicrohttpd and json-c' \
+	    '(Debian: libmicrohttpd-dev libjson-c-dev; make setup)'
+endif
 examples: $(EXAMPLES:%=$(BUILD)/%)
 
 # Everything but the arithmetic and the tokenizer is small rather than fast: the engine fits in 500 KB.
@@ -125,6 +137,7 @@ $(SHARED): $(LIB_OBJ) lib/colibri.map
 	    -Wl,--no-undefined -Wl,--version-script=lib/colibri.map -o $@ $(LIB_OBJ) $(LDLIBS)
 	$(Q)ln -sf $(@F) $(BUILD)/libcolibri.so.$(MAJOR) && ln -sf $(@F) $(BUILD)/libcolibri.so
 
+$(BUILD)/bin/colibri-serve: LDLIBS += $(SERVE_LIBS)
 $(BUILD)/bin/%: $$(call obj,$$(sort $$(wildcard cmd/$$*/*.c))) $(CLI) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -29,6 +29,8 @@ mdoc() { printf '.Dd January 1, 2025\n.Dt X 1\n.Os\n' | groff -mdoc -Tutf8 -z; }
 need gcc have cc
 need libc6-dev header stdio.h
 need zlib1g-dev header zlib.h
+need libmicrohttpd-dev header microhttpd.h
+need libjson-c-dev header json-c/json.h
 if [[ $level != demo ]]; then
     need g++ have c++
     need python3 have python3
@@ -39,6 +41,7 @@ elif [[ $level != demo ]]; then
     need binutils have objcopy
     need bats have bats
     need jq have jq
+    need curl have curl
     need groff-base mdoc
     need shellcheck have shellcheck
     need libsimde-dev header simde/x86/avx512.h

@@ -1,0 +1,139 @@
+/* http.h - sockets, connections and requests; all of it is the loop's thread, but for
+ * serve_http_mail().
+ *
+ * libmicrohttpd parses and writes HTTP without threads of its own: its epoll descriptor is one of
+ * those that the loop waits for. A request that waits for the model is suspended; meanwhile the
+ * loop watches its socket, so that a client that goes away is noticed at once. */
+#ifndef CMD_COLIBRI_SERVE_HTTP_H
+#define CMD_COLIBRI_SERVE_HTTP_H
+
+#include <microhttpd.h>
+
+#include "cmd/colibri-serve/job.h"
+
+/* Members of a list all have the same time to live, so the oldest stands in front. */
+struct serve_timer {
+    struct serve_timer *prev, *next;
+    struct serve_timers *list; /* NULL: runs in none */
+    double since;
+    void *owner;
+};
+struct serve_timers {
+    struct serve_timer *head, *tail;
+    double limit; /* seconds; 0: for ever */
+};
+void serve_timer_start(struct serve_timers *list, struct serve_timer *t);
+void serve_timer_stop(struct serve_timer *t);
+
+struct serve_conn {
+    struct serve_http *http;
+    struct MHD_Connection *mhd;
+    int fd;
+    bool suspended, watched;
+    bool gone; /* the client is, or was sent away */
+    struct serve_timer timer; /* idle, reading or writing */
+    struct serve_request *request;
+    char client[64];
+};
+
+struct serve_cursor {
+    size_t text; /* of a choice: what has been sent */
+    uint32_t token;
+    bool began, ended;
+};
+
+struct serve_route;
+struct serve_request {
+    struct serve *serve;
+    struct serve_conn *conn;
+    const struct serve_route *route; /* NULL: unknown */
+    char path[128], method[16];      /* for the log; cut */
+    char origin[256];                /* allowed to read the answer; "": not said */
+    struct clb_text body;
+    size_t n_body; /* bytes of it, also when the job has it */
+    struct serve_refusal no; /* known before the model was asked */
+    struct serve_job *job;
+    struct serve_timer whole; /* from the arrival of a job to its answer */
+    double began;
+    unsigned status; /* of the answer; 0: none yet */
+    /* The answer, or of a stream the part that is to be sent. */
+    const char *type;
+    struct clb_text out;
+    size_t sent;
+    bool streams, ended, secure_page;
+    struct serve_cursor *cursor; /* owned: of each choice */
+    uint64_t bytes;
+};
+
+struct serve_http {
+    struct serve *serve;
+    struct MHD_Daemon *daemon;
+    int epoll, listener, signals, mail;
+    uint16_t port;
+    struct serve_timers idle, reading, writing, whole;
+    uint32_t n_conn, max_conn;
+    uint32_t n_job; /* requests that wait for the model */
+    uint64_t body_bytes; /* of bodies of requests that are not finished */
+    uint64_t n_asked;    /* jobs so far; for --profile-every */
+    bool draining, cancelled;
+    double drain_since;
+    pthread_mutex_t lock; /* of the mailbox */
+    struct serve_job *first_mail, *last_mail;
+};
+
+bool serve_http_open(struct serve_http **out, struct serve *s, struct clb_err *err);
+/* Until a signal ended it and the last request has its answer. */
+bool serve_http_run(struct serve_http *h, struct clb_err *err);
+void serve_http_close(struct serve_http *h);
+/* There is news of a job. Any thread. */
+void serve_http_mail(struct serve_http *h, struct serve_job *job);
+
+/* The loop's: suspends until news, or resumes. */
+void serve_conn_suspend(struct serve_conn *c);
+void serve_conn_resume(struct serve_conn *c);
+/* Ends the connection whatever it does. */
+void serve_conn_end(struct serve_conn *c);
+/* Reports the end of its socket from now on, or no more. */
+void serve_conn_watch(struct serve_conn *c, bool watch);
+
+/* -- route.c: what libmicrohttpd calls --------------------------------------------------------- */
+
+enum MHD_Result serve_on_request(void *http, struct MHD_Connection *mhd, const char *path,
+                                 const char *method, const char *version, const char *upload,
+                                 size_t *n, void **request);
+void serve_on_completed(void *http, struct MHD_Connection *mhd, void **request,
+                        enum MHD_RequestTerminationCode why);
+/* Its job is not waited for any more; the client gets this refusal instead. */
+void serve_request_cancel(struct serve_request *q, unsigned status, const char *code,
+                          const char *why);
+
+/* -- answer.c, stream.c: what has become of a job ---------------------------------------------- */
+
+void serve_answer(struct serve_request *q); /* the whole, into q->out */
+/* Appends to q->out what is new, and sets q->ended behind the end. */
+void serve_stream(struct serve_request *q);
+/* ,"logprobs":… of tokens [from, to) of a choice, or null. */
+void serve_answer_logprobs(struct clb_text *t, const struct serve_job *job,
+                           const struct serve_choice *c, uint32_t from, uint32_t to);
+const char *serve_finish_word(enum serve_finish finish);
+uint64_t serve_prompt_tokens(const struct serve_job *job);
+uint64_t serve_new_tokens(const struct serve_job *job);
+/* {"id":…,"object":…,"created":…,"model":…,"system_fingerprint":… */
+void serve_answer_head(struct clb_text *t, const struct serve_job *job, const char *object);
+void serve_answer_usage(struct clb_text *t, const struct serve_job *job);
+
+/* -- pages.c: what needs no model -------------------------------------------------------------- */
+
+typedef void serve_page_fn(struct serve_request *q);
+serve_page_fn serve_page_start, serve_page_models, serve_page_model, serve_page_health,
+    serve_page_metrics;
+
+/* -- metrics.c --------------------------------------------------------------------------------- */
+
+bool serve_metrics_new(struct serve_metrics **out, struct clb_err *err);
+void serve_metrics_free(struct serve_metrics *m);
+/* A finished request; all from the loop. */
+void serve_metrics_count(struct serve_metrics *m, const struct serve_request *q);
+void serve_metrics_print(struct clb_text *t, const struct serve *s);
+
+#endif

@@ -1,0 +1,60 @@
+#include <inttypes.h>
+
+#include "cmd/colibri-serve/http.h"
+#include "cmd/colibri-serve/page.h"
+#include "lib/base/clock.h"
+
+void serve_page_start(struct serve_request *q)
+{
+    q->type = "text/html; charset=utf-8";
+    q->secure_page = true;
+    for (int i = 0; serve_page[i]; i++)
+        clb_text_puts(&q->out, serve_page[i]);
+}
+
+void serve_page_health(struct serve_request *q)
+{
+    bool drains = q->conn->http->draining;
+
+    q->status = drains ? 503 : 200;
+    clb_text_puts(&q->out, drains ? "{\"status\":\"draining\"}\n" : "{\"status\":\"ok\"}\n");
+}
+
+static void put_model(struct clb_text *t, const struct serve *s)
+{
+    clb_text_puts(t, "{\"id\":");
+    clb_text_json(t, s->name, strlen(s->name));
+    clb_text_printf(t,
+                    ",\"object\":\"model\",\"created\":%" PRId64
+                    ",\"owned_by\":\"colibri\",\"max_model_len\":%u,\"vocab_size\":%u,"
+                    "\"experts\":%u,\"experts_per_token\":%u,\"parameters\":%" PRIu64
+                    ",\"active_parameters\":%" PRIu64 ",\"chat\":%s}",
+                    s->created, s->context, s->info.vocab_size, s->info.n_expert,
+                    s->info.experts_per_token, s->info.parameters, s->info.active_parameters,
+                    s->info.has_chat_template ? "true" : "false");
+}
+
+void serve_page_models(struct serve_request *q)
+{
+    clb_text_puts(&q->out, "{\"object\":\"list\",\"data\":[");
+    put_model(&q->out, q->serve);
+    clb_text_puts(&q->out, "]}\n");
+}
+
+void serve_page_model(struct serve_request *q)
+{
+    if (strcmp(q->path + strlen("/v1/models/"), q->serve->name)) {
+        serve_refuse(&q->no, 404, "model_not_found", "the model does not exist here; '%.200s' does",
+                     q->serve->name);
+        snprintf(q->no.param, sizeof q->no.param, "model");
+        return;
+    }
+    put_model(&q->out, q->serve);
+    clb_text_puts(&q->out, "\n");
+}
+
+void serve_page_metrics(struct serve_request *q)
+{
+    q->type = "text/plain; version=0.0.4; charset=utf-8";
+    serve_metrics_print(&q->out, q->serve);
+}
