@@ -8,7 +8,9 @@
 const char *serve_finish_word(enum serve_finish finish)
 {
     static const char *const word[] = {
-        [SERVE_UNFINISHED] = "unfinished", [SERVE_STOP] = "stop", [SERVE_LENGTH] = "length",
+        [SERVE_UNFINISHED] = "unfinished",
+        [SERVE_STOP] = "stop",
+        [SERVE_LENGTH] = "length",
         [SERVE_FAILED] = "failed",
     };
 
@@ -203,7 +205,8 @@ static void put_generated(struct clb_text *t, const struct serve_job *job)
 
     clb_text_puts(t, "{\"status\":\"success\",\"output\":");
     clb_text_json(t, c->text.n ? c->text.p : "", c->text.n);
-    clb_text_printf(t, ",\"finish_reason\":\"%s\",\"prompt_tokens\":%zu,\"completion_tokens\":%u}\n",
+    clb_text_printf(t,
+                    ",\"finish_reason\":\"%s\",\"prompt_tokens\":%zu,\"completion_tokens\":%u}\n",
                     serve_finish_word(c->finish), job->prompt[0].n, c->n_new);
 }
 

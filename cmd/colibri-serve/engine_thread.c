@@ -60,7 +60,7 @@ static int on_token(const struct colibri_token_event *e)
 
 static enum serve_finish finish_of(int32_t finish)
 {
-    return finish == COLIBRI_FINISH_EOS || finish == COLIBRI_FINISH_STOP ? SERVE_STOP
+    return finish == COLIBRI_FINISH_EOS || finish == COLIBRI_FINISH_STOP         ? SERVE_STOP
            : finish == COLIBRI_FINISH_LENGTH || finish == COLIBRI_FINISH_CONTEXT ? SERVE_LENGTH
                                                                                  : SERVE_FAILED;
 }

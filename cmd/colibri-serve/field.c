@@ -55,8 +55,8 @@ struct json_object *serve_parse(struct clb_str text, struct serve_refusal *no)
 const char *serve_type_of(const struct json_object *value)
 {
     static const char *const name[] = {
-        [json_type_null] = "null",       [json_type_boolean] = "true or false",
-        [json_type_double] = "a number", [json_type_int] = "a whole number",
+        [json_type_null] = "null",        [json_type_boolean] = "true or false",
+        [json_type_double] = "a number",  [json_type_int] = "a whole number",
         [json_type_object] = "an object", [json_type_array] = "an array",
         [json_type_string] = "a string",
     };

@@ -74,6 +74,13 @@ void serve_conn_end(struct serve_conn *c)
     serve_conn_resume(c);
 }
 
+static void log_connection(const struct serve_http *h, const char *event,
+                           const struct serve_conn *c)
+{
+    if (h->serve->o.common.verbose && !h->serve->o.common.quiet)
+        serve_log_say(h->serve, event, "client", c->client);
+}
+
 static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
                           enum MHD_ConnectionNotificationCode what)
 {
@@ -84,6 +91,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
         if (!c)
             return;
+        log_connection(h, "disconnect", c);
         serve_timer_stop(&c->timer);
         clb_free(c);
         h->n_conn--;
@@ -98,6 +106,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
     c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     serve_listen_name(c->fd, c->client, sizeof c->client);
     h->n_conn++;
+    log_connection(h, "connect", c);
     serve_timer_start(&h->idle, &c->timer);
 }
 
@@ -217,6 +226,8 @@ static void drain(struct serve_http *h, int sig)
     close(h->listener);
     h->listener = -1;
     struct serve_line l;
+    if (h->serve->o.common.quiet)
+        return;
     serve_log_begin(&l, h->serve->o.json, "drain");
     serve_log_count(&l, "requests", h->n_job);
     serve_log_end(&l);

@@ -30,7 +30,7 @@ struct serve_conn {
     struct MHD_Connection *mhd;
     int fd;
     bool suspended, watched;
-    bool gone; /* the client is, or was sent away */
+    bool gone;                /* the client is, or was sent away */
     struct serve_timer timer; /* idle, reading or writing */
     struct serve_request *request;
     char client[64];
@@ -50,7 +50,7 @@ struct serve_request {
     char path[128], method[16];      /* for the log; cut */
     char origin[256];                /* allowed to read the answer; "": not said */
     struct clb_text body;
-    size_t n_body; /* bytes of it, also when the job has it */
+    size_t n_body;           /* bytes of it, also when the job has it */
     struct serve_refusal no; /* known before the model was asked */
     struct serve_job *job;
     struct serve_timer whole; /* from the arrival of a job to its answer */
@@ -72,7 +72,7 @@ struct serve_http {
     uint16_t port;
     struct serve_timers idle, reading, writing, whole;
     uint32_t n_conn, max_conn;
-    uint32_t n_job; /* requests that wait for the model */
+    uint32_t n_job;      /* requests that wait for the model */
     uint64_t body_bytes; /* of bodies of requests that are not finished */
     uint64_t n_asked;    /* jobs so far; for --profile-every */
     bool draining, cancelled;

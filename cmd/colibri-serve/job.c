@@ -82,8 +82,8 @@ static struct serve_token *token_at(const struct serve_job *job, const struct se
     return (struct serve_token *)(void *)(c->tokens + i * token_size(job));
 }
 
-const struct serve_token *serve_job_token(const struct serve_job *job,
-                                          const struct serve_choice *c, uint32_t i)
+const struct serve_token *serve_job_token(const struct serve_job *job, const struct serve_choice *c,
+                                          uint32_t i)
 {
     return token_at(job, c, i);
 }

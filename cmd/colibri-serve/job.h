@@ -1,8 +1,9 @@
 /* job.h - a job is what one request asks of the model, and what has become of it.
  *
- * Made by the loop, filled by the desk, run by the engine; each holds a reference while it has to do
- * with it. Parameters and prompts are written by the desk before the engine sees the job and do not
- * change afterwards. `lock` guards what the engine adds: text and tokens of choices, and state. */
+ * Made by the loop, filled by the desk, run by the engine; each holds a reference while it has to
+ * do with it. Parameters and prompts are written by the desk before the engine sees the job and do
+ * not change afterwards. `lock` guards what the engine adds: text and tokens of choices, and state.
+ */
 #ifndef CMD_COLIBRI_SERVE_JOB_H
 #define CMD_COLIBRI_SERVE_JOB_H
 
@@ -91,7 +92,7 @@ struct serve_job {
     /* The mailbox's. */
     struct serve_job *next_mail;
     bool mailed;
-    struct serve_job *next; /* the desk's, in whose queue it stands */
+    struct serve_job *next;        /* the desk's, in whose queue it stands */
     struct serve_request *request; /* the loop's; NULL when the request is gone */
 };
 
@@ -104,7 +105,7 @@ bool serve_job_choose(struct serve_job *job);
 /* Room for another token of a choice; NULL: no memory. `lock` is held. */
 struct serve_token *serve_job_add_token(struct serve_job *job, struct serve_choice *c);
 /* Token i of a choice; `lock` is held or the job is done. */
-const struct serve_token *serve_job_token(const struct serve_job *job,
-                                          const struct serve_choice *c, uint32_t i);
+const struct serve_token *serve_job_token(const struct serve_job *job, const struct serve_choice *c,
+                                          uint32_t i);
 
 #endif

@@ -104,7 +104,6 @@ bool serve_keys_allow(const struct serve_keys *k, const char *header)
     if (header && !strncasecmp(header, "Bearer ", 7))
         given = clb_str(header + 7 + strspn(header + 7, " "));
     for (size_t i = 0, start = 0; i < k->n; start = k->end[i++])
-        allowed |=
-            differ((struct clb_str){ k->bytes.p + start, k->end[i] - start }, given) == 0;
+        allowed |= differ((struct clb_str){ k->bytes.p + start, k->end[i] - start }, given) == 0;
     return allowed;
 }

@@ -6,8 +6,8 @@
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 
-static const unsigned statuses[] = { 200, 204, 400, 401, 403, 404, 405, 408, 411,
-                                     413, 414, 429, 431, 500, 503, 504 };
+static const unsigned statuses[] = { 200, 204, 400, 401, 403, 404, 405, 408,
+                                     411, 413, 414, 429, 431, 500, 503, 504 };
 static const double bounds[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
                                  0.5,   1,      2.5,   5,    10,    30,   60 };
 enum {

@@ -24,8 +24,9 @@ static bool no_memory(struct serve_refusal *no)
 
 static bool too_long(const struct serve *s, const char *name, uint64_t n, struct serve_refusal *no)
 {
-    serve_refuse_field(no, name, "has %" PRIu64 " tokens, but the context is %u, of which an "
-                                 "answer needs at least one",
+    serve_refuse_field(no, name,
+                       "has %" PRIu64 " tokens, but the context is %u, of which an "
+                       "answer needs at least one",
                        n, s->context);
     no->code = "context_length_exceeded";
     return false;
@@ -140,8 +141,10 @@ static bool join_parts(struct json_object *parts, const char *name, struct clb_t
         if (!json_object_is_type(type, json_type_string) ||
             strcmp(json_object_get_string(type), "text") ||
             !json_object_is_type(text, json_type_string))
-            return serve_refuse_field(no, name, "part %zu is not a text; this model reads nothing "
-                                                "else", i);
+            return serve_refuse_field(no, name,
+                                      "part %zu is not a text; this model reads nothing "
+                                      "else",
+                                      i);
         if (i)
             clb_text_puts(all, "\n");
         clb_text_add(all, json_object_get_string(text), (size_t)json_object_get_string_len(text));
@@ -194,8 +197,9 @@ static bool read_messages(struct serve_reading *r, struct serve_refusal *no)
 
     r->prompt_name = "messages";
     if (!ok) {
-        serve_refuse_field(no, "messages", "the model has no chat template; it only continues "
-                                           "text: POST /v1/completions");
+        serve_refuse_field(no, "messages",
+                           "the model has no chat template; it only continues "
+                           "text: POST /v1/completions");
         no->code = "no_chat_template";
     }
     for (size_t i = 0; ok && i < json_object_array_length(r->messages); i++)
@@ -221,8 +225,8 @@ static bool read_prompts(struct serve_reading *r, struct serve_refusal *no)
     struct json_object *first = json_object_is_type(r->prompt, json_type_array)
                                     ? json_object_array_get_idx(r->prompt, 0)
                                     : NULL;
-    bool many = json_object_is_type(first, json_type_string) ||
-                json_object_is_type(first, json_type_array);
+    bool many =
+        json_object_is_type(first, json_type_string) || json_object_is_type(first, json_type_array);
     char name[48];
 
     if (!many && (first || !json_object_is_type(r->prompt, json_type_array)))
@@ -245,8 +249,8 @@ static bool read_prompts(struct serve_reading *r, struct serve_refusal *no)
 
 bool serve_prompt_read(struct serve_reading *r, struct serve_refusal *no)
 {
-    size_t n = json_object_is_type(r->prompt, json_type_array) ? json_object_array_length(r->prompt)
-                                                              : 1;
+    size_t n =
+        json_object_is_type(r->prompt, json_type_array) ? json_object_array_length(r->prompt) : 1;
     struct json_object *first = n > 0 && json_object_is_type(r->prompt, json_type_array)
                                     ? json_object_array_get_idx(r->prompt, 0)
                                     : NULL;
@@ -298,10 +302,13 @@ bool serve_prompt_fits(struct serve_reading *r, struct serve_refusal *no)
         p->max_tokens -= BLOCK;
     if (positions(r, p->max_tokens) <= most)
         return true;
-    serve_refuse_field(no, p->n > 1 ? "n" : r->job->n_prompt > 1 ? r->prompt_name : "max_tokens",
+    serve_refuse_field(no,
+                       p->n > 1               ? "n"
+                       : r->job->n_prompt > 1 ? r->prompt_name
+                                              : "max_tokens",
                        "asks for %" PRIu64 " positions (%u answers with their prompts), but the KV "
-                       "cache has %" PRIu64, positions(r, p->max_tokens), r->job->n_prompt * p->n,
-                       most);
+                       "cache has %" PRIu64,
+                       positions(r, p->max_tokens), r->job->n_prompt * p->n, most);
     no->code = "budget_exceeded";
     return false;
 }

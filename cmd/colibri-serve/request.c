@@ -42,10 +42,9 @@ static bool take_messages(void *arg, struct json_object *value, const char *name
                           struct serve_refusal *no)
 {
     if (!json_object_is_type(value, json_type_array) || json_object_array_length(value) == 0)
-        return serve_refuse_field(no, name, "is %s; it must be an array of at least one message",
-                                  json_object_is_type(value, json_type_array)
-                                      ? "empty"
-                                      : serve_type_of(value));
+        return serve_refuse_field(
+            no, name, "is %s; it must be an array of at least one message",
+            json_object_is_type(value, json_type_array) ? "empty" : serve_type_of(value));
     ((struct serve_reading *)arg)->messages = value;
     return true;
 }
@@ -184,8 +183,9 @@ static bool take_format(void *arg, struct json_object *value, const char *name,
     if (json_object_is_type(type, json_type_string) &&
         !strcmp(json_object_get_string(type), "text"))
         return true;
-    return serve_refuse_field(no, name, "only {\"type\":\"text\"} is supported; answers are not "
-                                        "forced into a grammar or schema");
+    return serve_refuse_field(no, name,
+                              "only {\"type\":\"text\"} is supported; answers are not "
+                              "forced into a grammar or schema");
 }
 
 /* -- the table --------------------------------------------------------------------------------- */
@@ -286,8 +286,9 @@ static bool check_together(struct serve_reading *r, struct serve_refusal *no)
     if (r->job->kind == SERVE_CHAT && p->top_logprobs && !p->logprobs)
         return serve_refuse_field(no, "top_logprobs", "belongs to \"logprobs\": true");
     if (p->echo && p->logprobs)
-        return serve_refuse_field(no, "echo", "does not go with 'logprobs': probabilities of the "
-                                              "prompt are not kept");
+        return serve_refuse_field(no, "echo",
+                                  "does not go with 'logprobs': probabilities of the "
+                                  "prompt are not kept");
     if (!r->max_given)
         p->max_tokens = r->job->kind == SERVE_COMPLETION ? OLD_TOKENS
                         : r->job->kind == SERVE_GENERATE ? GENERATE_TOKENS

@@ -1,4 +1,5 @@
-/* request.h - from the body of a request to a job that the engine can run. For the desk's thread. */
+/* request.h - from the body of a request to a job that the engine can run. For the desk's thread.
+ */
 #ifndef CMD_COLIBRI_SERVE_REQUEST_H
 #define CMD_COLIBRI_SERVE_REQUEST_H
 
@@ -10,7 +11,8 @@
 struct serve_reading {
     const struct serve *serve;
     struct serve_job *job;
-    struct json_object *prompt, *messages, *tokens, *template_arguments; /* borrowed from the body */
+    struct json_object *prompt, *messages, *tokens,
+        *template_arguments; /* borrowed from the body */
     const char *prompt_name; /* as the client calls it */
     bool max_given;
 };

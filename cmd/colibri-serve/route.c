@@ -78,8 +78,9 @@ static bool check_origin(struct serve_request *q)
     for (uint32_t i = 0; i < allowed->n; i++)
         own |= !strcmp(allowed->value[i], "*") || !strcasecmp(allowed->value[i], origin);
     if (!own || strlen(origin) >= sizeof q->origin)
-        return serve_refuse(&q->no, 403, "origin", "pages of this origin may not ask; see "
-                                                   "--allow-origin");
+        return serve_refuse(&q->no, 403, "origin",
+                            "pages of this origin may not ask; see "
+                            "--allow-origin");
     snprintf(q->origin, sizeof q->origin, "%s", origin);
     return true;
 }

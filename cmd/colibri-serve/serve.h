@@ -6,8 +6,8 @@
  *
  * Three threads. The loop (http.c) owns sockets, connections and requests; it parses nothing that
  * can be long. The desk (desk.c) turns a body into a job: JSON, template, tokens. The engine
- * (engine_thread.c) runs the passes and appends text to the job. A job is shared by reference count; who
- * has news of one puts it into the loop's mailbox. */
+ * (engine_thread.c) runs the passes and appends text to the job. A job is shared by reference
+ * count; who has news of one puts it into the loop's mailbox. */
 #ifndef CMD_COLIBRI_SERVE_SERVE_H
 #define CMD_COLIBRI_SERVE_SERVE_H
 
@@ -45,11 +45,11 @@ struct serve {
     struct serve_options o;
     struct colibri_model *model;
     struct colibri_model_info info;
-    const char *name; /* what clients call the model */
-    int64_t created;  /* seconds since 1970 */
-    uint32_t context;   /* longest sequence */
-    uint64_t kv_tokens; /* positions that all sequences share */
-    double started;   /* clb_now() */
+    const char *name;        /* what clients call the model */
+    int64_t created;         /* seconds since 1970 */
+    uint32_t context;        /* longest sequence */
+    uint64_t kv_tokens;      /* positions that all sequences share */
+    double started;          /* clb_now() */
     struct serve_keys *keys; /* NULL: everybody may ask */
     struct serve_metrics *metrics;
     struct serve_engine *engine;
@@ -60,7 +60,7 @@ struct serve {
 /* What the server says no with: an HTTP status and an error in OpenAI's shape. `param` is the field
  * at fault, "" when there is none; retry_after is in seconds, 0: not said. */
 struct serve_refusal {
-    unsigned status; /* 0: none */
+    unsigned status;         /* 0: none */
     const char *type, *code; /* static; code may be NULL */
     unsigned retry_after;
     char param[64], text[512];

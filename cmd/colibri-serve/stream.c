@@ -76,8 +76,8 @@ static void put_end(struct serve_request *q)
         clb_text_puts(&q->out, "}\n\n");
     } else if (job->p.include_usage) {
         clb_text_puts(&q->out, "data: ");
-        serve_answer_head(&q->out, job, job->kind == SERVE_CHAT ? "chat.completion.chunk"
-                                                                : "text_completion");
+        serve_answer_head(&q->out, job,
+                          job->kind == SERVE_CHAT ? "chat.completion.chunk" : "text_completion");
         clb_text_puts(&q->out, ",\"choices\":[],");
         serve_answer_usage(&q->out, job);
         clb_text_puts(&q->out, "}\n\n");

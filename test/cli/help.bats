@@ -2,7 +2,7 @@
 # --help, --version, completion and man pages agree, for every program.
 load helper
 
-programs=(colibri-convert colibri-inspect colibri-run colibri-bench)
+programs=(colibri-convert colibri-inspect colibri-run colibri-serve colibri-bench)
 options_of() { "$1" --completions | sed 's/=.*//' | sort; }
 
 @test "help: goes to stdout, succeeds, fits one screen" {

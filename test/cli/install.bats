@@ -11,7 +11,7 @@ make_quiet() { env -u MAKEFLAGS -u MAKELEVEL make -s BUILD="$COLIBRI_BUILD" "$@"
 
 @test "install: puts programs, library, man pages and completion in place; uninstall leaves nothing" {
     make_quiet install DESTDIR="$dest"
-    for p in convert inspect run bench; do
+    for p in convert inspect run serve bench; do
         [[ -x $dest/usr/local/bin/colibri-$p ]]
         [[ -s $dest/usr/local/share/man/man1/colibri-$p.1 ]]
         [[ -s $dest/usr/local/share/bash-completion/completions/colibri-$p ]]
