@@ -186,7 +186,7 @@ EMU_TESTS := $(patsubst %.cu,%,$(notdir $(wildcard test/cuda-emu/test_*.cu)))
 EMU_OBJ    = $(addprefix $(EMU)/$(1)/,$(addsuffix .o,$(filter-out test/cuda-emu/$(2),$(wildcard \
                test/cuda-emu/*.cc)) $(wildcard kernels/cuda/*.cu)))
 EMU_FLAGS  = $(ALL_CPPFLAGS) -Itest/cuda-emu -std=c++17 -O1 -g -fno-exceptions -fno-rtti -fno-omit-frame-pointer \
-             -ffp-contract=off -Wall -Wextra -Wshadow -Wundef -Wwrite-strings
+             -ffp-contract=off -Wall -Wextra -Wundef -Wwrite-strings
 EMU_SAN    = -fsanitize=address,undefined -fno-sanitize-recover=all
 
 $(EMU)/san/%.o: % $(BUILD)/flags
@@ -197,11 +197,12 @@ $(EMU)/race/%.o: % $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$< for the race detector)
 	$(Q)$(CXX) -x c++ $(EMU_FLAGS) $(if $(filter %.cu,$<),-fsanitize=thread) -MMD -MP -c -o $@ $<
-$(EMU)/bin/san/%: $(EMU)/san/test/cuda-emu/%.cu.o $(call EMU_OBJ,san,emu_race.cc) $(LIB)
+EMU_C     := $(call obj,$(wildcard test/cuda-emu/*.c))
+$(EMU)/bin/san/%: $(EMU)/san/test/cuda-emu/%.cu.o $(call EMU_OBJ,san,emu_race.cc) $(EMU_C) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CXX) $(EMU_SAN) -o $@ $^ $(LDLIBS)
-$(EMU)/bin/race/%: $(EMU)/race/test/cuda-emu/%.cu.o $(call EMU_OBJ,race,emu_norace.cc) $(LIB)
+$(EMU)/bin/race/%: $(EMU)/race/test/cuda-emu/%.cu.o $(call EMU_OBJ,race,emu_norace.cc) $(EMU_C) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CXX) -o $@ $^ $(LDLIBS)
@@ -293,5 +294,5 @@ help:                                    ## print this
         check-san check-aarch64 check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
 -include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \
-          $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c)))) \
+          $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c test/cuda-emu/*.c)))) \
          $(wildcard $(EMU)/*/*/cuda*/*.d)

@@ -13,6 +13,7 @@
 
 #include <cuda_fp16.h>
 
+#define UNROLL                         _Pragma("unroll")
 #define CLB_SHARED(type, name, n)      __shared__ type name[n]
 #define CLB_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
 #define CLB_LAUNCH(kernel, grid, block, shared, stream, ...)                                       \
@@ -127,6 +128,12 @@ template <int N> static __device__ __forceinline__ void copy_wait(void)
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
+}
+
+/* Memory that no kernel of this launch writes. */
+template <class T> static __device__ __forceinline__ T load_const(const T *p)
+{
+    return __ldg(p);
 }
 
 /* Quick ones for the inside of an MLP: 2 ulp and more (a plain division is a call). */

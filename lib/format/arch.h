@@ -209,7 +209,7 @@ struct clb_tensor_spec {
 };
 /* Canonical name: "embed", "output", "final_norm", "rope.inv_freq", "layers.3.attn_norm",
  * "layers.3.q", ... */
-void clb_spec_name(const struct clb_tensor_spec *s, char out[static 64]);
+void clb_spec_name(const struct clb_tensor_spec *s, char out[64]);
 /* The i-th tensor the descriptor demands (file order); false when i is past the end. */
 bool clb_arch_tensor(const struct clb_arch *a, uint32_t i, struct clb_tensor_spec *out);
 uint32_t clb_arch_tensor_count(const struct clb_arch *a);

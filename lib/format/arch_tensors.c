@@ -53,7 +53,7 @@ static const struct {
 } head = { CLB_EMBED, CLB_ROPE_INV_FREQ_LONG }, body = { CLB_ATTN_NORM, CLB_DENSE_DOWN },
   tail = { CLB_FINAL_NORM, CLB_OUTPUT_BIAS };
 
-void clb_spec_name(const struct clb_tensor_spec *s, char out[static 64])
+void clb_spec_name(const struct clb_tensor_spec *s, char out[64])
 {
     if (s->layer == UINT32_MAX)
         snprintf(out, 64, "%s", role_name[s->role]);

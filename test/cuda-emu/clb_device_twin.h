@@ -6,6 +6,8 @@
 
 #include "lib/base/half.h"
 
+#define UNROLL
+
 static inline float f16_to_f32(uint16_t bits)
 {
     return clb_f16_to_f32(bits);
@@ -83,6 +85,11 @@ static inline void copy_commit(void)
 template <int N> static inline void copy_wait(void)
 {
     emu_copy_wait(N);
+}
+
+template <class T> static inline T load_const(const T *p)
+{
+    return *p;
 }
 
 static inline float exp_quick(float x)

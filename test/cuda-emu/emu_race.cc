@@ -19,7 +19,8 @@ struct touch {
 struct cell {
     touch write, read;
 };
-enum { MANY = 0xffff }; /* several threads read it at that time */
+/* Several threads read it at that time: all of one warp (which is added), or of several. */
+enum { MANY_OF_WARP = 0x8000, MANY = 0xffff };
 
 static std::map<const uint8_t *, cell *> shadows; /* by the start of what they belong to */
 
@@ -42,6 +43,11 @@ void emu_race_forget(const void *p, size_t bytes)
     shadows.erase(from, to);
 }
 
+static int warp_of(uint16_t thread)
+{
+    return thread == MANY ? -1 : thread & MANY_OF_WARP ? thread & ~MANY_OF_WARP : thread / 32;
+}
+
 static bool unordered(const touch &before, const emu_clock &now, bool global)
 {
     if (!before.time || before.time < now.launch_start)
@@ -50,8 +56,17 @@ static bool unordered(const touch &before, const emu_clock &now, bool global)
         return global; /* another block of this launch */
     if (before.time != now.now || before.thread == now.thread)
         return false;
-    return before.thread == MANY || before.thread / 32 != now.thread / 32 ||
-           before.epoch == now.warp_epoch;
+    return warp_of(before.thread) != now.thread / 32 || before.epoch == now.warp_epoch;
+}
+
+static void remember_read(touch &read, const touch &mine)
+{
+    if (read.time == mine.time && warp_of(read.thread) != mine.thread / 32)
+        read.thread = MANY;
+    else if (read.time == mine.time && read.epoch == mine.epoch && read.thread != mine.thread)
+        read = { mine.time, (uint16_t)(MANY_OF_WARP | mine.thread / 32), mine.epoch };
+    else
+        read = mine;
 }
 
 static void check(const char *where, bool global, cell *c, size_t at, bool write)
@@ -64,15 +79,13 @@ static void check(const char *where, bool global, cell *c, size_t at, bool write
         const touch &other = wrote ? c->write : c->read;
         emu_die(
             "race: byte %zu of %s: thread %d %s it and thread %d %s it, and nothing orders them",
-            at, where, other.thread == MANY ? -1 : (int)other.thread, wrote ? "wrote" : "read",
-            now.thread, write ? "writes" : "reads");
+            at, where, other.thread & MANY_OF_WARP ? -1 : (int)other.thread,
+            wrote ? "wrote" : "read", now.thread, write ? "writes" : "reads");
     }
     if (write)
         c->write = mine;
-    else if (c->read.time == now.now && c->read.thread != now.thread)
-        c->read.thread = MANY;
     else
-        c->read = mine;
+        remember_read(c->read, mine);
 }
 
 void emu_access(const void *p, size_t bytes, bool write)

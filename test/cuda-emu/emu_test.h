@@ -49,11 +49,12 @@ template <class T> struct device {
     size_t n;
     explicit device(size_t count) : n(count)
     {
-        OK(cudaMalloc((void **)&p, n * sizeof(T)));
+        OK(cudaMalloc((void **)&p, (n ? n : 1) * sizeof(T)));
     }
     explicit device(const std::vector<T> &v) : device(v.size())
     {
-        OK(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice));
+        if (n)
+            OK(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice));
     }
     device(const device &) = delete;
     ~device()

@@ -1,0 +1,183 @@
+/* cuda_kernels.h - kernels of the CUDA backend as the host launches them: one struct of arguments
+ * and one function per stage. Every pointer in them is device memory, unless it says otherwise.
+ * A launch that cannot be is reported by cudaGetLastError, as always.
+ *
+ * Arithmetic. Weights are widened to 16 bits and multiplied on tensor cores with f32 sums:
+ *   int8, int4, fp16   f16: int8 exactly; int4 as f16(book value * group scale), one rounding
+ *   bf16, mxfp4        bf16, exactly
+ * Activations are rounded to the same type, sums are f32. Inputs are cut into pieces of 512; the
+ * sum of a piece is one ascending chain of steps of 16 inputs from zero; pieces are added in
+ * ascending order. That depends on the number of inputs alone, so the bits of a row do not depend
+ * on how many rows share its pass or its expert. Everything else is f32. */
+#ifndef CLB_KERNELS_CUDA_CUDA_KERNELS_H
+#define CLB_KERNELS_CUDA_CUDA_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "lib/format/arch.h"
+#include "lib/format/dtype.h"
+
+struct CUstream_st; /* cudaStream_t points to it */
+
+/* Rows of 16-bit activations are padded to a multiple of this many values, with zeros. */
+enum { CLB_CUDA_PAD = 64 };
+static inline size_t clb_cuda_ld(size_t n)
+{
+    return (n + CLB_CUDA_PAD - 1) / CLB_CUDA_PAD * CLB_CUDA_PAD;
+}
+
+/* -- rows in chunks ---------------------------------------------------------------------------- */
+
+/* Rows that share a matrix are cut into chunks, each multiplied by the kernel of its class: up to 8
+ * rows by the one that is bound by memory, up to 32 or 64 by those that are bound by arithmetic. */
+enum { CLB_CUDA_CLASSES = 3 };
+struct clb_cuda_chunk {
+    uint32_t expert, first, n; /* slots first .. first + n - 1 */
+};
+struct clb_cuda_chunks {
+    struct clb_cuda_chunk *list[CLB_CUDA_CLASSES]; /* [clb_cuda_chunks_most()] each */
+    uint32_t *n;                                   /* [CLB_CUDA_CLASSES] */
+};
+/* Room for one list. */
+static inline size_t clb_cuda_chunks_most(uint32_t n_expert, size_t n_slot)
+{
+    return n_expert + n_slot / 64;
+}
+
+/* -- rows of the residual stream --------------------------------------------------------------- */
+
+struct clb_cuda_norm {
+    bool on;
+    enum clb_norm_kind kind;
+    const float *weight, *bias; /* [width] or NULL */
+    float eps;
+};
+/* What a branch reads: the norm of a row, or the row; in f32, in 16 bits, or both. */
+struct clb_cuda_branch {
+    struct clb_cuda_norm norm;
+    float *wide; /* [n_row][ld_wide] or NULL */
+    size_t ld_wide;
+    uint16_t *half; /* [n_row][ld_half] or NULL: zeros from the width on */
+    size_t ld_half; /* clb_cuda_ld(width), always */
+    bool bf16;
+};
+/* x: [n_row][ld], n values each. */
+void clb_cuda_run_branch(const struct clb_cuda_branch *b, const float *x, size_t ld, uint32_t n,
+                         uint32_t n_row, struct CUstream_st *stream);
+
+/* -- Gate -------------------------------------------------------------------------------------- */
+
+/* y[row][r] = W x + bias in f32, W f32 tiles: 8 warps, each an interleaved part of the inputs, then
+ * a fixed tree. */
+struct clb_cuda_product_f32 {
+    const uint8_t *tiles;
+    const float *bias; /* [rows] or NULL */
+    uint32_t rows, cols, n_row;
+    const float *x;
+    size_t ldx;
+    float *y;
+    size_t ldy;
+    bool tanh; /* y = tanh(...): between the layers of a router of two */
+};
+void clb_cuda_run_product_f32(const struct clb_cuda_product_f32 *p, struct CUstream_st *stream);
+
+/* The router's logits of all experts (product.y, overwritten by their scores), and from them the
+ * top_k experts of each row, best first, ties to the lowest id, and what weighs them. */
+struct clb_cuda_gate {
+    struct clb_cuda_product_f32 product;
+    const float *correction; /* [n_expert] added for the choice only; or NULL */
+    float *choice;           /* like product.y: scratch, for correction and groups; else NULL */
+    uint32_t *arrived;       /* [(n_row + 7) / 8] zero before the first launch, and after each */
+    uint32_t *expert;        /* [n_row][top_k] */
+    float *weight;           /* [n_row][top_k] */
+    uint32_t top_k, n_group, top_groups;
+    enum clb_router_kind router;
+    enum clb_group_score group_score;
+    bool normalise;
+    float normalise_min, clip, scale, jitter; /* 0: none */
+};
+void clb_cuda_moe_gate(const struct clb_cuda_gate *g, struct CUstream_st *stream);
+
+/* -- Scatter ----------------------------------------------------------------------------------- */
+
+/* Slots: one per (row, rank), those of an expert side by side, ascending rows. When the layer's
+ * routing is what it was the last time, its map is kept (reused 1). */
+struct clb_cuda_scatter {
+    uint32_t n_row, top_k, n_expert;
+    const uint32_t *expert; /* [n_row * top_k] */
+    uint32_t *kept;         /* [2 + most slots] the routing of this map: n_row, top_k, experts */
+    uint32_t *first;        /* [n_expert + 1] slots of expert e are first[e] .. first[e+1]-1 */
+    uint32_t *row;          /* [n_row * top_k] slot -> row */
+    uint32_t *slot;         /* [n_row * top_k] row * top_k + rank -> slot */
+    struct clb_cuda_chunks chunks;
+    uint32_t *reused; /* one */
+};
+void clb_cuda_moe_scatter(const struct clb_cuda_scatter *s, struct CUstream_st *stream);
+
+/* -- ExpertCompute and every other product ----------------------------------------------------- */
+
+/* Where a matrix lies, from the start of its expert's block. Differences of any two pointers serve:
+ * sums wrap. */
+struct clb_cuda_part {
+    uint64_t tiles_at;
+    uint64_t scale_at; /* int8: f32[rows padded to 16] */
+    uint64_t bias_at;  /* f32[rows]; CLB_CUDA_NONE: no bias */
+};
+#define CLB_CUDA_NONE UINT64_MAX
+
+/* Chunks of rows with the matrix of their expert: y = W x + bias in f32; or, gated,
+ * y = act(gate x + bias) * (up x + bias) in the 16 bits of the next product. Row i of a chunk is
+ * slot first + i: its input is row index[slot] of x, its output row `slot` of y. */
+struct clb_cuda_product {
+    enum clb_dtype dtype; /* not f32 */
+    bool gated;
+    const uint8_t *const *block; /* [n_expert] NULL entries: not in this call; or NULL: base */
+    const uint8_t *base;         /* without chunks: n_row rows of one matrix */
+    struct clb_cuda_part part[2];
+    uint32_t rows, cols;
+    uint32_t book[4];  /* int4: the 16 values + 128, bytes in order */
+    const uint16_t *x; /* [][ldx], ldx a multiple of CLB_CUDA_PAD, zeros from cols on */
+    size_t ldx;
+    const uint32_t *index;                /* or NULL: x has a row per slot */
+    const struct clb_cuda_chunks *chunks; /* host memory; or NULL */
+    uint32_t n_row;                       /* rows; with chunks: the most that an expert can have */
+    void *y;                              /* [][ldy] f32, or gated 16 bits; only `rows` values */
+    size_t ldy;
+    enum clb_act act;
+    float limit, alpha; /* clamped SwiGLU */
+    uint32_t n_cta;     /* resident blocks of the device: multiprocessors times 4 */
+};
+/* Once per device, before the first product. Returns a cudaError_t. */
+int clb_cuda_product_setup(void);
+void clb_cuda_run_product(const struct clb_cuda_product *p, struct CUstream_st *stream);
+
+/* -- Gather ------------------------------------------------------------------------------------ */
+
+/* x += residual_scale * norm(sum over ranks of weight * expert_out[slot] + gate * shared), then the
+ * input of the next branch. Without experts (top_k 0): any branch's output into the stream. */
+struct clb_cuda_gather {
+    uint32_t n_row, n, top_k;
+    size_t ld;                /* of all f32 rows here */
+    float *expert_out;        /* [n_row * top_k][ld] overwritten */
+    const uint32_t *slot;     /* [n_row * top_k] */
+    const float *weight;      /* [n_row * top_k]; NULL: 1 each */
+    float *shared;            /* [n_row][ld] or NULL; overwritten */
+    const float *shared_gate; /* [n_row] before its sigmoid; NULL: 1 */
+    float *x;                 /* [n_row][ld] */
+    float residual_scale;     /* 0: 1 */
+    struct clb_cuda_norm after;
+    struct clb_cuda_branch next;
+};
+void clb_cuda_moe_gather(const struct clb_cuda_gather *g, struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
