@@ -12,10 +12,15 @@
 
 enum { LEAST_COPIED = 4 }; /* fewer tokens are computed sooner than their block is copied */
 
-/* Logits of all rows are wanted: none can be left out. */
+static bool leaves_entries(const struct clb_scheduler *s, const struct clb_choice *c)
+{
+    return s->prefix && !c->request->ask.no_prefix_cache;
+}
+
+/* Where logits of all rows are wanted, none can be left out. */
 static bool takes_part(const struct clb_scheduler *s, const struct clb_choice *c)
 {
-    return s->prefix && !c->request->ask.no_prefix_cache && !c->session->on_rows;
+    return leaves_entries(s, c) && !c->session->on_rows;
 }
 
 static void count_cached(struct clb_scheduler *s, struct clb_choice *c, uint32_t n)
@@ -87,18 +92,37 @@ static const struct clb_choice *leader(const struct clb_scheduler *s, const stru
     return NULL;
 }
 
-/* The block that has the most of the next n tokens; *same of them. CLB_PREFIX_NONE: none. */
+/* How many of the next n tokens another that runs has computed. */
+static uint32_t same_in(const struct clb_choice *o, const struct clb_choice *c, uint32_t n)
+{
+    const struct clb_session *a = c->session, *b = o->session;
+    uint32_t at = a->kv.length, k = 0;
+
+    while (k < n && at + k < b->kv.length && a->token[at + k] == b->token[at + k])
+        k++;
+    return k;
+}
+
+/* The block that has the most of the next n tokens: *same of them, of one that runs or from the
+ * cache. */
 static uint32_t nearest(const struct clb_scheduler *s, const struct clb_choice *c, uint32_t n,
                         uint32_t *same)
 {
-    const struct clb_choice *o = leader(s, c, n);
-
-    *same = n;
-    if (o && o->session->kv.length >= c->session->kv.length + n)
-        return o->session->kv.block[c->n_entry];
     int32_t e = clb_prefix_nearest(s->prefix, c->parent, c->session->token + c->session->kv.length,
                                    n, same);
-    return e == CLB_PREFIX_NONE ? 0 : clb_prefix_block(s->prefix, e);
+    uint32_t block = e == CLB_PREFIX_NONE ? 0 : clb_prefix_block(s->prefix, e);
+
+    for (uint32_t i = 0; i < s->n_running && *same < n; i++) {
+        const struct clb_choice *o = s->running[i];
+        uint32_t k =
+            o != c && o->parent == c->parent && leaves_entries(s, o) ? same_in(o, c, n) : 0;
+
+        if (k > *same) {
+            *same = k;
+            block = o->session->kv.block[c->n_entry];
+        }
+    }
+    return block;
 }
 
 /* Copies the part of a block that is there. False: the choice gave its place back. */
@@ -135,11 +159,6 @@ bool clb_scheduler_must_wait(struct clb_scheduler *s, struct clb_choice *c)
     if (o && o->session->kv.length < kv->length + n)
         return true;
     return !copy_part(s, c, n);
-}
-
-static bool leaves_entries(const struct clb_scheduler *s, const struct clb_choice *c)
-{
-    return s->prefix && !c->request->ask.no_prefix_cache;
 }
 
 void clb_scheduler_register(struct clb_scheduler *s, struct clb_choice *c)

@@ -34,6 +34,24 @@ simple_infer() {
     has "$message" "standard output: No space left"
 }
 
+@test "many_prompts says what colibri-run says" {
+    prompts=("The capital of France is" "The capital of Japan is" "In the beginning" "" "Water is")
+    for i in "${!prompts[@]}"; do
+        [[ -z ${prompts[i]} ]] || printf '%d:%s\n' $((i + 1)) "$(colibri-run --lines -n 24 -p "${prompts[i]}" "$COLIBRI_TEST_DEMO")"
+    done >want
+    run -0 --separate-stderr "$COLIBRI_BUILD/examples/many_prompts" "$COLIBRI_TEST_DEMO" "${prompts[@]}"
+    python3 - "$output" <<'PY' | sort | grep -v '^4:' | diff want -
+import re, sys # an answer may have several lines
+print(re.sub(r" \[\d+ tokens, [\d.]+ s\]$", "", sys.argv[1].replace("\n", "\\n").replace("s]\\n", "s]\n"), flags=re.M))
+PY
+    run -2 "$COLIBRI_BUILD/examples/many_prompts" model.bin
+    run_err 1 "$COLIBRI_BUILD/examples/many_prompts" missing.bin x
+    has "$message" "many_prompts: missing.bin" "No such file"
+    run -1 --separate-stderr "$COLIBRI_BUILD/examples/many_prompts" "$COLIBRI_TEST_DEMO" "$(printf 'word %.0s' {1..2000})" "Water is"
+    has "$stderr" "prompt 1: the prompt has" "context holds"
+    has "$output" "2:"
+}
+
 @test "colibri.py says what colibri-run says" {
     printf 'The capital of Japan is' | colibri-run -n 20 "$COLIBRI_TEST_DEMO" >want
     python3 "$REPO/examples/python/colibri.py" "$COLIBRI_TEST_DEMO" "The capital of Japan is" -n 20 >got

@@ -177,6 +177,44 @@ static void too_large_is_refused(void)
     CHECK(!p);
 }
 
+static void blocks_are_shared_and_kept(void)
+{
+    struct clb_kv_pool *p = pool_of(4, NULL);
+    uint32_t table[2][4];
+    struct clb_kv_seq a = { .pool = p, .block = table[0], .n_block_max = 4 };
+    struct clb_kv_seq b = { .pool = p, .block = table[1], .n_block_max = 4 };
+    struct clb_err err;
+
+    CHECK(clb_kv_seq_reserve(&a, 100, &err));
+    a.length = 64;
+    clb_kv_pool_keep(p, table[0][0]);
+    clb_kv_seq_adopt(&b, table[0][0]);
+    CHECK(b.length == 64 && b.n_block == 1 && table[1][0] == table[0][0]);
+    struct clb_kv_counts n = clb_kv_pool_counts(p);
+    CHECK(n.n_block == 4 && n.n_free == 2 && n.n_idle == 0 && n.n_shared == 1);
+    clb_kv_seq_truncate(&a, 0); /* b still has it */
+    n = clb_kv_pool_counts(p);
+    CHECK(n.n_free == 3 && n.n_idle == 0 && n.n_shared == 0);
+    CHECK(!clb_kv_pool_is_idle(p, table[1][0]));
+    CHECK(clb_kv_seq_reserve(&b, 128, &err));
+    clb_kv_pool_share(p, table[1][0]);
+    clb_kv_seq_replace(&b, 1, table[1][0]); /* twice in one table: counted twice */
+    n = clb_kv_pool_counts(p);
+    CHECK(n.n_free == 3 && n.n_shared == 1);
+    clb_kv_pool_give(p, table[1][0]);
+    clb_kv_seq_truncate(&b, 0);
+    n = clb_kv_pool_counts(p);
+    CHECK(n.n_free == 3 && n.n_idle == 1 && n.n_shared == 0);
+    CHECK(clb_kv_pool_is_idle(p, table[1][0]));
+    clb_kv_pool_share(p, table[1][0]);
+    CHECK_EQ(clb_kv_pool_counts(p).n_idle, 0);
+    clb_kv_pool_drop(p, table[1][0]); /* a sequence has it: it is not free yet */
+    CHECK_EQ(clb_kv_pool_counts(p).n_free, 3);
+    clb_kv_pool_give(p, table[1][0]);
+    CHECK_EQ(clb_kv_pool_counts(p).n_free, 4);
+    clb_kv_pool_free(p);
+}
+
 int main(void)
 {
     TEST(shapes);
@@ -188,5 +226,6 @@ int main(void)
     TEST(reserve_is_all_or_nothing);
     TEST(truncate_gives_back);
     TEST(too_large_is_refused);
+    TEST(blocks_are_shared_and_kept);
     return test_result();
 }
