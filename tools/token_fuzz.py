@@ -135,15 +135,17 @@ def safely(function, *args, **kw):
 
 @functools.lru_cache(maxsize=1)
 def load_json(path):
-    return tokenizers.Tokenizer.from_file(path)
-
-
-def compare_json(report, inspect, where, path, rng, count):
-    tok = load_json(os.path.join(path, "tokenizer.json"))
+    """The tokenizer, pieces to make text of, and how many ids to try."""
+    tok = tokenizers.Tokenizer.from_file(path)
     vocabulary = tok.get_vocab()
     pieces = sorted(p for p in vocabulary if p) or ["a"]
     added = sorted(t.content for t in tok.get_added_tokens_decoder().values() if t.content)
     pool = pieces + added * (1 + len(pieces) // (4 * len(added)) if added else 0)
+    return tok, pool, max(vocabulary.values()) + 3
+
+
+def compare_json(report, inspect, where, path, rng, count):
+    tok, pool, size = load_json(os.path.join(path, "tokenizer.json"))
     texts = [some_text(rng, pool) for _ in range(count)]
     for special in (True, False):
         part = texts if special else texts[:count // 10]
@@ -152,7 +154,6 @@ def compare_json(report, inspect, where, path, rng, count):
         got = ask(inspect, ["--encode", "--parse-special"], path, [{"text": t, "add_special": special} for t, _ in kept])
         for (t, w), g in zip(kept, got):
             report.compare(where, "ids", t, g["ids"], w)
-    size = max(vocabulary.values()) + 3
     lists = [w for _, w in kept] + [some_ids(rng, size) for _ in range(count)]
     for skip in (False, True):
         want = [safely(tok.decode, ids, skip_special_tokens=skip) for ids in lists]
@@ -318,6 +319,8 @@ def change_model(rng, data):
     return proto.SerializeToString()
 
 
+PART = 25000  # strings at a time, for the sake of memory
+
 # -- all ---------------------------------------------------------------------------------------------------------------
 
 def changed(report, inspect, source, rng, args):
@@ -364,8 +367,8 @@ inspect = os.path.join(args.build, "bin/colibri-inspect")
 bad = 0
 for source in args.source:
     name, rng, report = os.path.basename(os.path.normpath(source)), random.Random(args.seed), Report(args.show)
-    for done in range(0, args.count, 10000):
-        count = min(10000, args.count - done)
+    for done in range(0, args.count, PART):
+        count = min(PART, args.count - done)
         if os.path.exists(os.path.join(source, "tokenizer.json")):
             compare_json(report, inspect, name, source, rng, count)
         if os.path.exists(os.path.join(source, "tokenizer.model")):

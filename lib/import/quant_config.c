@@ -47,8 +47,8 @@ static bool read_method(struct clb_quant *q, struct clb_settings *s, struct clb_
     if (!method[0])
         return clb_setting_missing(s, "quant_method", err);
     /* Which modules stay as they are is seen at their tensors. */
-    clb_setting_find(s, "modules_to_not_convert");
-    clb_setting_find(s, "ignored_layers");
+    clb_setting_no_effect(s, "modules_to_not_convert");
+    clb_setting_no_effect(s, "ignored_layers");
     if (!strcmp(method, "fp8"))
         return read_fp8(q, s, err);
     if (strcmp(method, "mxfp4") != 0)
@@ -70,6 +70,7 @@ bool clb_quant_read(struct clb_quant *q, struct clb_settings *config, struct clb
         if (ok)
             clb_settings_check_rest(&s, ignore, n_ignore, problems);
     }
+    clb_settings_adopt(config, "quantization_config", &s);
     clb_settings_free(&s);
     return ok;
 }

@@ -50,7 +50,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
     bool sliding[CLB_MAX_LAYERS], found;
 
     (void)notes;
-    clb_setting_find(config, "initial_context_length"); /* rope_scaling says it */
+    clb_setting_no_effect(config, "initial_context_length"); /* rope_scaling says it */
     if (!clb_family_word(config, "hidden_act", "silu", err) ||
         !clb_setting_u32(config, "sliding_window", 1, 1 << 30, &window, err) ||
         !clb_family_layer_types(config, a, sliding, &found, err))

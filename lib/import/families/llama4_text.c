@@ -105,7 +105,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
     bool norm = true;
 
     (void)notes;
-    clb_setting_find(config, "for_llm_compressor"); /* how the publisher's tools lay out experts */
+    clb_setting_no_effect(config, "for_llm_compressor"); /* how tools lay out experts */
     if (!clb_setting_bool(config, "use_qk_norm", &norm, err))
         return false;
     a->qk_norm = norm ? CLB_QK_NORM_L2 : CLB_QK_NORM_NONE;
