@@ -209,31 +209,44 @@ static bool read_entry_object(struct clb_map *m, const char *key, struct clb_jso
     return clb_json_ok(j) && finish_entries(m, first, &with, key, j, err);
 }
 
-static bool read_config(struct clb_map *m, struct clb_json *j, struct clb_err *err)
+/* What one key means; of a list, each of its items. */
+static bool read_meaning(struct clb_map *m, const char *key, bool in_list, struct clb_json *j,
+                         struct clb_err *err)
 {
     const struct clb_map_entry nothing = { 0 };
+    enum clb_json_type type = clb_json_peek(j);
+
+    if (type == CLB_JSON_OBJECT)
+        return read_entry_object(m, key, j, err);
+    if (type == CLB_JSON_STRING)
+        return read_fields(m, key, j, err);
+    if (type == CLB_JSON_NULL && !in_list)
+        return clb_json_null(j) &&
+               add_entry(m, &nothing, key, (struct clb_str){ NULL, 0 }, j, err);
+    if (type != CLB_JSON_ARRAY || in_list)
+        return clb_json_fail(j, "%s, but names of fields, an object or null are expected",
+                             clb_json_type_name(type));
+    clb_json_array(j);
+    while (clb_json_item(j))
+        if (!read_meaning(m, key, true, j, err))
+            return false;
+    return clb_json_ok(j);
+}
+
+static bool read_config(struct clb_map *m, struct clb_json *j, struct clb_err *err)
+{
     struct clb_str name;
     bool ok = true;
 
     clb_json_object(j);
     while (ok && clb_json_key(j, &name)) {
-        enum clb_json_type type = clb_json_peek(j);
         char *key = copy(name, err);
 
         if (!key)
             return false;
         if (!name.n || memchr(name.p, 0, name.n))
             clb_json_fail(j, "a key that is empty or contains a NUL");
-        if (type == CLB_JSON_NULL)
-            ok = clb_json_null(j) &&
-                 add_entry(m, &nothing, key, (struct clb_str){ NULL, 0 }, j, err);
-        else if (type == CLB_JSON_OBJECT)
-            ok = read_entry_object(m, key, j, err);
-        else if (type == CLB_JSON_STRING || type == CLB_JSON_ARRAY)
-            ok = read_fields(m, key, j, err);
-        else
-            ok = clb_json_fail(j, "%s, but names of fields, an object or null are expected",
-                               clb_json_type_name(type));
+        ok = read_meaning(m, key, false, j, err);
         clb_free(key);
     }
     return ok && clb_json_ok(j);

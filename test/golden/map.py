@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The two maps of examples/maps, from checkpoint to logits.
+"""Maps, from checkpoint to logits: the two of examples/maps, and one of latent attention.
 
 deepspeed-moe.json: the tensors of data/families/mixtral under the names of a DeepSpeed-MoE export. The file must have
 the same descriptor and the same values as under the published names, and agree with the golden values.
+
+A map of DeepSeek-V2, whose keys have other names, gives the same file as the family.
 
 home-made.json: a small model with random weights, against a reference in double precision below.
 
@@ -87,6 +89,51 @@ def deepspeed():
     run(program("colibri-inspect"), "--diff", plain, mapped)  # status 1 if a field or a value differs
     run(program("colibri-inspect"), "--against", export, *use, mapped)
     run(sys.executable, os.path.join(HERE, "check.py"), "--build", BUILD, "--dtype", "f32", *use, export)
+
+
+# -- all that a family says, said by a map -----------------------------------------------------------------------------
+
+LATENT = {
+    "name": "latent",
+    "config": {
+        "mla.q": "q_lora_rank", "mla.kv": "kv_lora_rank", "mla.plain": "qk_nope_dim", "mla.turned": "qk_rope_dim",
+        "mla.value": "value_dim", "turning": "rope_scaling", "base": "rope_theta", "moe.groups": ["n_group"],
+        "moe.kept": "top_groups", "moe.method": {"field": "group_score", "values": {"group_limited_greedy": "max"}},
+        "moe.scale": "routed_scale", "moe.shared": "shared_experts", "moe.from": "first_dense_layers",
+        "moe.width": "expert_size", "intermediate_size": "dense_size", "moe_layer_freq": {"equals": 1},
+        "attention_bias": {"equals": False}, "norm_topk_prob": "topk_normalise", "scoring_func": {"equals": "softmax"},
+        "seq_aux": None, "ep_size": None,
+    },
+    "descriptor": {"attention": "mla", "rope": "interleaved", "router": "softmax_topk", "lora_norm_eps": 1e-6, "yarn_scales_attention": True},
+    "tensors": {
+        "model.layers.#.self_attn.q_a_proj.weight": "q_a", "model.layers.#.self_attn.q_a_layernorm.weight": "q_a_norm",
+        "model.layers.#.self_attn.q_b_proj.weight": "q", "model.layers.#.self_attn.kv_a_proj_with_mqa.weight": "kv_a",
+        "model.layers.#.self_attn.kv_a_layernorm.weight": "kv_a_norm", "model.layers.#.self_attn.kv_b_proj.weight": "kv_b",
+    },
+}
+
+
+def latent():
+    src = os.path.join(HERE, "..", "data", "families", "deepseek_v2")
+    folder, plain, mapped, own = (os.path.join(TMP.name, x) for x in ("latent", "latent.bin", "latent-map.bin", "latent.json"))
+    shutil.copytree(src, folder)
+    with open(os.path.join(folder, "config.json")) as f:
+        c = json.load(f)
+    names = {"q_lora_rank": "mla.q", "kv_lora_rank": "mla.kv", "qk_nope_head_dim": "mla.plain", "qk_rope_head_dim": "mla.turned",
+             "v_head_dim": "mla.value", "rope_scaling": "turning", "rope_theta": "base", "n_group": "moe.groups",
+             "topk_group": "moe.kept", "topk_method": "moe.method", "routed_scaling_factor": "moe.scale", "n_shared_experts": "moe.shared",
+             "first_k_dense_replace": "moe.from", "moe_intermediate_size": "moe.width"}
+    for old, new in names.items():
+        outer, _, inner = new.rpartition(".")
+        (c.setdefault(outer, {}) if outer else c)[inner] = c.pop(old)
+    del c["model_type"]
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(c, f)
+    with open(own, "w") as f:
+        json.dump(LATENT, f)
+    run(program("colibri-convert"), "-q", src, "-o", plain)
+    run(program("colibri-convert"), "-q", "--map", own, folder, "-o", mapped)
+    run(program("colibri-inspect"), "--diff", plain, mapped)
 
 
 # -- a home-made model -------------------------------------------------------------------------------------------------
@@ -281,7 +328,7 @@ def home_made():
     print(f"# max |difference| {worst:.2g} of logits up to {max(map(abs, want)):.2g}")
 
 
-for n, (name, test) in enumerate([("a DeepSpeed-MoE export", deepspeed), ("a home-made model", home_made)], 1):
+for n, (name, test) in enumerate([("a DeepSpeed-MoE export", deepspeed), ("latent attention", latent), ("a home-made model", home_made)], 1):
     try:
         test()
         print(f"ok {n} {name}", flush=True)

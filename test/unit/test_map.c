@@ -93,6 +93,61 @@ static void every_kind_of_entry(void)
     close_all();
 }
 
+static size_t edited(char *out, size_t room, const char *from, const char *to)
+{
+    const char *at = strstr(MAP, from);
+
+    CHECK(at != NULL);
+    return (size_t)snprintf(out, room, "%.*s%s%s", (int)(at - MAP), MAP, to, at + strlen(from));
+}
+
+#define AT "\"moe.at\":\"moe_layers\""
+#define AT_NULL "\"moe.at\":null,"
+
+/* What other words make of layers, of absent keys, of one key for two fields. */
+static void words(void)
+{
+    static const struct {
+        const char *from, *to;
+        uint32_t experts[3], shared, window[3];
+    } row[] = {
+        { AT, "\"moe.at\":\"dense_layers\"", { 6, 0, 0 }, 0, { 0, 8, 0 } },
+        { AT, AT_NULL "\"moe.k2\":{\"field\":\"moe_interval\",\"absent\":2}",
+          { 0, 6, 0 }, 0, { 0, 8, 0 } },
+        { AT,
+          AT_NULL "\"moe.free\":{\"field\":\"first_dense_layers\",\"absent\":2}",
+          { 0, 0, 6 }, 0, { 0, 8, 0 } },
+        { AT, AT_NULL "\"moe.free\":{\"field\":\"shared_experts\",\"absent\":3}",
+          { 6, 6, 6 }, 48, { 0, 8, 0 } },
+        { AT, AT_NULL "\"moe.free\":{\"field\":\"moe_layers\",\"absent\":[1]}",
+          { 0, 6, 0 }, 0, { 0, 8, 0 } },
+        { "\"rope\":\"half\"", "\"rope\":\"half\",\"shared_experts\":2",
+          { 0, 6, 6 }, 32, { 0, 8, 0 } },
+        { AT, AT_NULL "\"x\":{\"field\":\"layer_experts\",\"absent\":[4,6,6]}",
+          { 4, 6, 6 }, 0, { 0, 8, 0 } },
+        { "{\"field\":\"window\",\"values\":{\"full\":0,\"local\":8}}",
+          "[{\"field\":\"chunk\",\"values\":{\"full\":0,\"local\":16}},"
+          "{\"field\":\"window\",\"values\":{\"full\":5,\"local\":0}}]",
+          { 0, 6, 6 }, 0, { 5, 0, 5 } },
+    };
+    static char text[4096];
+    struct clb_err err;
+
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        size_t n = edited(text, sizeof text, row[i].from, row[i].to);
+
+        CHECK(read_with(text, n, config_json, &err));
+        CHECK_STR(err.text, "");
+        for (uint32_t l = 0; l < 3; l++) {
+            CHECK_EQ(a.layer_experts[l], row[i].experts[l]);
+            CHECK_EQ(a.window[l], row[i].window[l]);
+        }
+        CHECK_EQ(a.shared_size, row[i].shared);
+        CHECK_EQ(a.chunk[1], i == 7 ? 16 : 0);
+        close_all();
+    }
+}
+
 /* Replaces `from` in MAP; what it must say. */
 static const struct {
     const char *from, *to, *says;
@@ -104,6 +159,8 @@ static const struct {
     { "\"name\":\"t\"", "\"name\":\"\"", "'name': a name of 1 to 60 bytes" },
     { ":\"hidden_size\"", ":\"hiden\"", "own.json: byte 30: 'config.width': 'hiden' is no field" },
     { ":\"hidden_size\"", ":7", "'config.width': a number, but names of fields" },
+    { ":\"hidden_size\"", ":[\"hidden_size\",null]",
+      "'config.width[1]': null, but names of fields" },
     { ":\"hidden_size\"", ":\"rope_scale\"", "computed by convert" },
     { ":\"hidden_size\"", ":\"n_head\"", "'config.heads': 'n_head' is given twice: here, and by "
                                           "the key 'width'" },
@@ -184,14 +241,6 @@ static const struct {
     { "\"n.#\":null", "\"a\\u0000b\":null", "contains a NUL" },
     { "\"n.#\":null}", "\"n.#\":null", "own.json: byte" },
 };
-
-static size_t edited(char *out, size_t room, const char *from, const char *to)
-{
-    const char *at = strstr(MAP, from);
-
-    CHECK(at != NULL);
-    return (size_t)snprintf(out, room, "%.*s%s%s", (int)(at - MAP), MAP, to, at + strlen(from));
-}
 
 static void what_is_wrong_is_refused(void)
 {
@@ -289,6 +338,7 @@ static void random_edits(void)
 int main(void)
 {
     TEST(every_kind_of_entry);
+    TEST(words);
     TEST(what_is_wrong_is_refused);
     TEST(known_keys_beside_a_map);
     TEST(random_edits);
