@@ -146,14 +146,12 @@ static bool write_scales(const struct clb_worker *w, struct clb_block *out,
 }
 
 /* One row of MXFP4 into its lane of a tile. A scale so large that a code overflows is refused. */
-static bool lay_codes(struct clb_source *in, uint8_t *tile, uint32_t row, struct clb_err *err)
+static bool lay_codes(const struct clb_source *in, uint8_t *tile, uint32_t row, const uint8_t *code,
+                      const uint8_t *scale, struct clb_err *err)
 {
     uint32_t lane = row % CLB_TILE, n_group = in->v->cols / CLB_GROUP;
-    uint8_t *code = in->w->raw, *scale = in->w->raw_scale;
     uint8_t *step = tile + clb_tile_steps_at(CLB_MXFP4, in->v->cols) + (size_t)lane * 4;
 
-    if (!clb_source_codes(in, row, code, scale, err))
-        return false;
     for (uint32_t g = 0; g < n_group; g++, code += CLB_GROUP / 2, step += 4 * STEP) {
         float value[CLB_GROUP];
 
@@ -176,13 +174,16 @@ static bool move_mxfp4(struct clb_source *in, struct clb_block *out, const struc
     size_t tile_bytes = clb_tile_bytes(CLB_MXFP4, to->cols);
 
     for (uint32_t row = 0; row < to->rows; row += CLB_TILE) {
+        uint32_t n = to->rows - row < CLB_TILE ? to->rows - row : CLB_TILE;
         uint8_t *tile = clb_block_room(out, tile_bytes, err);
+        struct clb_codes from;
 
-        if (!tile)
+        if (!tile || !clb_source_codes(in, row, n, &from, err))
             return false;
-        memset(tile, 0, tile_bytes);
-        for (uint32_t r = row; r < to->rows && r < row + CLB_TILE; r++)
-            if (!lay_codes(in, tile, r, err))
+        memset(tile, 0, n < CLB_TILE ? tile_bytes : clb_tile_steps_at(CLB_MXFP4, to->cols));
+        for (uint32_t r = 0; r < n; r++)
+            if (!lay_codes(in, tile, row + r, from.code + r * from.code_step,
+                           from.scale + r * from.scale_step, err))
                 return false;
         clb_block_add(out, tile_bytes);
     }

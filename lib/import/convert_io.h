@@ -35,8 +35,7 @@ struct clb_worker {
     size_t in_bytes;
     uint8_t *raw;       /* codes before they are decoded */
     uint8_t *raw_scale; /* of MXFP4 codes */
-    uint8_t *segment;   /* [segment] a piece of a column */
-    size_t n_segment;
+    uint8_t *segment;   /* pieces of columns */
     float *block_scale; /* of an FP8 tensor */
     float *scale;       /* [rows, padded] of int8 */
     uint32_t failed_job;
@@ -72,8 +71,13 @@ bool clb_source_rows(struct clb_source *s, uint32_t row, uint32_t n, void *out,
 /* n elements of a vector, or of a matrix without gaps, from the first-th on. */
 bool clb_source_values(struct clb_source *s, uint64_t first, size_t n, void *out,
                        struct clb_err *err);
-/* One row of MXFP4 as it is: [cols / 2] codes, [cols / 32] scales. */
-bool clb_source_codes(struct clb_source *s, uint32_t row, uint8_t *code, uint8_t *scale,
+/* n rows of MXFP4 as they are: [cols / 2] codes, [cols / 32] scales; steps from row to row in
+ * bytes. Valid until the next read. */
+struct clb_codes {
+    const uint8_t *code, *scale;
+    size_t code_step, scale_step;
+};
+bool clb_source_codes(struct clb_source *s, uint32_t row, uint32_t n, struct clb_codes *out,
                       struct clb_err *err);
 /* Says which of the n values behind the first `before` is not finite or beyond the limit: there is
  * one. False. */

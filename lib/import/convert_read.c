@@ -13,6 +13,7 @@ enum {
     PIECE = 1 << 18,  /* bytes read at once, unless one tile needs more: a cache should hold it */
     AHEAD = 16 << 20, /* bytes that the kernel reads before they are asked for */
     BAND = 512,       /* rows of a turned matrix at once: a piece of a column is worth a read */
+    BLOCK = 16,       /* columns of it that are turned together */
 };
 
 /* -- workers --------------------------------------------------------------------------------- */
@@ -48,7 +49,7 @@ void clb_room_add(struct clb_room *room, const struct clb_view *v)
     room->in = larger(room->in, PIECE);
     room->rows = (uint32_t)larger(room->rows, v->rows);
     if (clb_view_is_turned(v))
-        room->segment = larger(room->segment, (BAND - 1) * v->row_step + 1);
+        room->segment = larger(room->segment, BLOCK * ((BAND - 1) * v->row_step + 1));
     if (v->rows == 1 && v->col_step > 1)
         room->segment = larger(room->segment, (BAND - 1) * v->col_step + 1);
     if (!v->scale)
@@ -64,10 +65,9 @@ bool clb_worker_init(struct clb_worker *w, const struct clb_room *room, struct c
 {
     w->failed_job = UINT32_MAX;
     w->in_bytes = room->in;
-    w->n_segment = room->segment;
     w->in = clb_new(room->in, 1, err);
     w->raw = clb_new(room->raw, 1, err);
-    w->raw_scale = clb_new(room->raw / CLB_GROUP + 1, 1, err);
+    w->raw_scale = clb_new(room->raw / CLB_TILE + 1, 1, err);
     w->segment = clb_new(room->segment, sizeof(float), err);
     w->block_scale = clb_new(room->scales, sizeof *w->block_scale, err);
     w->scale = clb_new(clb_rows_padded(room->rows), sizeof *w->scale, err);
@@ -256,55 +256,96 @@ static bool read_group_scales(struct clb_source *s, uint64_t index, size_t n, ui
     return true;
 }
 
-/* n elements that follow each other in the tensor, decoded. */
+/* n elements that follow each other in the tensor; not of MXFP4. */
 static bool read_run(struct clb_source *s, uint64_t index, size_t n, void *out, struct clb_err *err)
 {
     const struct clb_view *v = s->v;
+    uint64_t elements = slice_bytes(v->t, v->slices); /* FP8: one byte each */
+    const struct clb_fp8_scales scales = { s->w->block_scale, v->line, v->block_rows,
+                                           v->block_cols };
 
     if (!v->scale)
         return read_stored(s, index, n, out, err);
     if (!read_stored(s, index, n, s->w->raw, err))
         return false;
-    if (v->block_rows) {
-        uint64_t elements = slice_bytes(v->t, v->slices); /* one byte each */
-        const struct clb_fp8_scales scales = { s->w->block_scale, v->line, v->block_rows,
-                                               v->block_cols };
-
-        clb_decode_fp8(out, s->w->raw, index - v->slice * elements, n, &scales);
-        return true;
-    }
-    if (!read_group_scales(s, index, n / CLB_GROUP, s->w->raw_scale, err))
-        return false;
-    clb_decode_mxfp4(out, s->w->raw, s->w->raw_scale, n / CLB_GROUP);
+    clb_decode_fp8(out, s->w->raw, index - v->slice * elements, n, &scales);
     return true;
 }
 
-/* to[i * to_step] = from[i * from_step], in elements. */
-static void pick(uint8_t *to, size_t to_step, const uint8_t *from, size_t from_step, size_t n,
-                 size_t width)
-{
-    if (width == 2)
-        for (size_t i = 0; i < n; i++, to += 2 * to_step, from += 2 * from_step)
-            memcpy(to, from, 2);
-    else
-        for (size_t i = 0; i < n; i++, to += 4 * to_step, from += 4 * from_step)
-            memcpy(to, from, 4);
-}
-
-/* n elements `step` apart, to places to_step apart. */
+/* n elements `step` apart, side by side. */
 static bool read_spaced(struct clb_source *s, uint64_t index, uint64_t step, size_t n, uint8_t *out,
-                        size_t to_step, struct clb_err *err)
+                        struct clb_err *err)
 {
-    size_t width = value_bytes(s->dtype), room = (size_t)((s->w->n_segment - 1) / step + 1);
+    size_t width = value_bytes(s->dtype);
 
-    for (size_t i = 0; i < n;) {
-        size_t some = n - i < room ? n - i : room;
+    for (size_t i = 0; i < n; i += BAND) {
+        size_t some = n - i < BAND ? n - i : BAND;
 
         if (!read_run(s, index + i * step, (size_t)((some - 1) * step + 1), s->w->segment, err))
             return false;
-        pick(out + i * to_step * width, to_step, s->w->segment, step, some, width);
-        i += some;
+        for (size_t k = 0; k < some; k++)
+            memcpy(out + (i + k) * width, s->w->segment + k * step * width, width);
     }
+    return true;
+}
+
+/* Pieces of `block` columns, `piece` bytes apart, become parts of n rows. A row of the result is
+ * written in one go: that is what a cache wants. */
+static void turn(uint8_t *out, size_t row_bytes, const uint8_t *from, size_t piece, size_t step,
+                 uint32_t n, uint32_t block, size_t width)
+{
+    for (uint32_t r = 0; r < n; r++, out += row_bytes, from += step * width)
+        if (width == 2)
+            for (uint32_t c = 0; c < block; c++)
+                memcpy(out + 2 * c, from + c * piece, 2);
+        else
+            for (uint32_t c = 0; c < block; c++)
+                memcpy(out + 4 * c, from + c * piece, 4);
+}
+
+/* n rows whose elements are far from each other, column by column. */
+static bool read_turned(struct clb_source *s, uint32_t row, uint32_t n, uint8_t *out,
+                        struct clb_err *err)
+{
+    const struct clb_view *v = s->v;
+    size_t width = value_bytes(s->dtype), run = (size_t)((n - 1) * v->row_step + 1);
+
+    for (uint32_t c = 0; c < v->cols; c += BLOCK) {
+        uint32_t block = v->cols - c < BLOCK ? v->cols - c : BLOCK;
+
+        for (uint32_t k = 0; k < block; k++)
+            if (!read_run(s, clb_view_index(v, row, c + k), run, s->w->segment + k * run * width,
+                          err))
+                return false;
+        turn(out + c * width, v->cols * width, s->w->segment, run * width, v->row_step, n, block,
+             width);
+    }
+    return true;
+}
+
+bool clb_source_codes(struct clb_source *s, uint32_t row, uint32_t n, struct clb_codes *out,
+                      struct clb_err *err)
+{
+    const struct clb_view *v = s->v;
+    uint64_t index = clb_view_index(v, row, 0), values = (n - 1) * v->row_step + v->cols;
+
+    *out = (struct clb_codes){ s->w->raw, s->w->raw_scale, (size_t)v->row_step / 2,
+                               (size_t)v->row_step / CLB_GROUP };
+    return read_stored(s, index, (size_t)values, s->w->raw, err) &&
+           read_group_scales(s, index, (size_t)values / CLB_GROUP, s->w->raw_scale, err);
+}
+
+static bool decode_codes(struct clb_source *s, uint32_t row, uint32_t n, uint8_t *out,
+                         struct clb_err *err)
+{
+    struct clb_codes from;
+
+    if (!clb_source_codes(s, row, n, &from, err))
+        return false;
+    for (uint32_t r = 0; r < n; r++)
+        clb_decode_mxfp4((float *)(void *)out + (size_t)r * s->v->cols,
+                         from.code + r * from.code_step, from.scale + r * from.scale_step,
+                         s->v->cols / CLB_GROUP);
     return true;
 }
 
@@ -313,18 +354,17 @@ static bool read_rows(struct clb_source *s, uint32_t row, uint32_t n, uint8_t *o
                       struct clb_err *err)
 {
     const struct clb_view *v = s->v;
-    size_t width = value_bytes(s->dtype), row_bytes = v->cols * width;
+    size_t row_bytes = v->cols * value_bytes(s->dtype);
     bool ok = true;
 
-    if (v->col_step == 1 && (n == 1 || v->row_step == v->cols))
+    if (clb_view_dtype(v) == CLB_MXFP4)
+        return decode_codes(s, row, n, out, err);
+    if (v->col_step > 1)
+        return read_turned(s, row, n, out, err);
+    if (v->row_step == v->cols)
         return read_run(s, clb_view_index(v, row, 0), (size_t)n * v->cols, out, err);
-    if (v->col_step == 1)
-        for (uint32_t r = 0; ok && r < n; r++)
-            ok = read_run(s, clb_view_index(v, row + r, 0), v->cols, out + r * row_bytes, err);
-    else
-        for (uint32_t c = 0; ok && c < v->cols; c++)
-            ok = read_spaced(s, clb_view_index(v, row, c), v->row_step, n, out + c * width, v->cols,
-                             err);
+    for (uint32_t r = 0; ok && r < n; r++)
+        ok = read_run(s, clb_view_index(v, row + r, 0), v->cols, out + r * row_bytes, err);
     return ok;
 }
 
@@ -348,18 +388,11 @@ bool clb_source_rows(struct clb_source *s, uint32_t row, uint32_t n, void *out, 
 bool clb_source_values(struct clb_source *s, uint64_t first, size_t n, void *out,
                        struct clb_err *err)
 {
-    if (s->v->col_step > 1)
-        return read_spaced(s, s->v->first + first * s->v->col_step, s->v->col_step, n, out, 1, err);
+    uint64_t step = s->v->col_step;
+
+    if (step > 1)
+        return read_spaced(s, s->v->first + first * step, step, n, out, err);
     return read_run(s, s->v->first + first, n, out, err);
-}
-
-bool clb_source_codes(struct clb_source *s, uint32_t row, uint8_t *code, uint8_t *scale,
-                      struct clb_err *err)
-{
-    uint64_t index = clb_view_index(s->v, row, 0);
-
-    return read_stored(s, index, s->v->cols, code, err) &&
-           read_group_scales(s, index, s->v->cols / CLB_GROUP, scale, err);
 }
 
 /* -- values that cannot be ------------------------------------------------------------------- */

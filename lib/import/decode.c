@@ -6,7 +6,7 @@
 #include "lib/base/half.h"
 #include "lib/format/dtype.h"
 
-float clb_e4m3(uint8_t code)
+static inline float e4m3(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80) << 24, rest = code & 0x7f;
 
@@ -17,6 +17,11 @@ float clb_e4m3(uint8_t code)
         return sign ? -f : f;
     }
     return clb_f32_from_bits(sign | ((rest << 20) + (120u << 23)));
+}
+
+float clb_e4m3(uint8_t code)
+{
+    return e4m3(code);
 }
 
 void clb_decode_fp8(float *out, const uint8_t *code, uint64_t index, size_t n,
@@ -33,7 +38,7 @@ void clb_decode_fp8(float *out, const uint8_t *code, uint64_t index, size_t n,
 
         some = some < n ? some : (uint32_t)n;
         for (uint32_t i = 0; i < some; i++)
-            out[i] = clb_e4m3(code[i]) * scale;
+            out[i] = e4m3(code[i]) * scale;
         out += some;
         code += some;
         n -= some;
@@ -47,12 +52,16 @@ void clb_decode_fp8(float *out, const uint8_t *code, uint64_t index, size_t n,
 
 void clb_decode_mxfp4(float *out, const uint8_t *code, const uint8_t *scale, size_t n_group)
 {
-    for (size_t g = 0; g < n_group; g++, code += CLB_GROUP / 2) {
+    float value[16];
+
+    for (size_t g = 0; g < n_group; g++, code += CLB_GROUP / 2, out += CLB_GROUP) {
         float s = scale[g] == 255 ? NAN : clb_e8m0(scale[g]);
 
+        for (int i = 0; i < 16; i++)
+            value[i] = (float)clb_book_mxfp4[i] * s;
         for (int i = 0; i < CLB_GROUP / 2; i++) {
-            *out++ = (float)clb_book_mxfp4[code[i] & 15] * s;
-            *out++ = (float)clb_book_mxfp4[code[i] >> 4] * s;
+            out[2 * i] = value[code[i] & 15];
+            out[2 * i + 1] = value[code[i] >> 4];
         }
     }
 }
