@@ -5,15 +5,8 @@
 #include "lib/import/map.h"
 #include "lib/import/rope.h"
 
-static const struct clb_family *const families[] = {
-    &clb_family_deepseek_v2,      &clb_family_deepseek_v3,    &clb_family_dots1,
-    &clb_family_ernie4_5_moe,     &clb_family_exaone_moe,     &clb_family_flex_olmo,
-    &clb_family_glm4_moe,         &clb_family_gpt_oss,        &clb_family_granitemoe,
-    &clb_family_granitemoeshared, &clb_family_hunyuan_v1_moe, &clb_family_llama4,
-    &clb_family_llama4_text,      &clb_family_llama_moe,      &clb_family_minimax_m2,
-    &clb_family_mixtral,          &clb_family_olmoe,          &clb_family_phimoe,
-    &clb_family_qwen2_moe,        &clb_family_qwen3_moe,
-};
+#define ADDRESS(name) &clb_family_##name,
+static const struct clb_family *const families[] = { CLB_FAMILIES(ADDRESS) };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
 static const struct clb_family_key shared_keys[] = {

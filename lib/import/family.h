@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "lib/format/arch.h"
+#include "lib/import/families/list.h"
 #include "lib/import/hf_config.h"
 #include "lib/import/quant_config.h"
 
@@ -84,12 +85,9 @@ struct clb_family {
                    struct clb_err *err);
 };
 
-extern const struct clb_family clb_family_deepseek_v2, clb_family_deepseek_v3, clb_family_dots1,
-    clb_family_ernie4_5_moe, clb_family_exaone_moe, clb_family_flex_olmo, clb_family_glm4_moe,
-    clb_family_gpt_oss, clb_family_granitemoe, clb_family_granitemoeshared,
-    clb_family_hunyuan_v1_moe, clb_family_llama4, clb_family_llama4_text, clb_family_llama_moe,
-    clb_family_minimax_m2, clb_family_mixtral, clb_family_olmoe, clb_family_phimoe,
-    clb_family_qwen2_moe, clb_family_qwen3_moe;
+#define CLB_FAMILY_DECLARE(name) extern const struct clb_family clb_family_##name;
+CLB_FAMILIES(CLB_FAMILY_DECLARE)
+#undef CLB_FAMILY_DECLARE
 
 /* Tensors with the same name in all families. */
 extern const struct clb_family_tensor clb_family_common[];
