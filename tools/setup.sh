@@ -50,6 +50,8 @@ elif [[ $level != demo ]]; then
 fi
 if [[ $level == full ]]; then
     need valgrind have valgrind
+    need python3-venv python3 -c 'import ensurepip, venv'
+    want chromium have chromium
     if [[ $(uname -m) != aarch64 ]]; then
         want gcc-aarch64-linux-gnu have aarch64-linux-gnu-gcc
         want libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h

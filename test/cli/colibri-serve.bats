@@ -466,6 +466,51 @@ END
     grep -qi '^access-control-allow-headers: .*authorization' headers
 }
 
+# bats test_tags=san
+@test "serve: under load every answer is what it is alone" {
+    serve --max-concurrent 12
+    run -0 python3 "$REPO/test/cli/serve_load.py" "$url" "$DEMO_SRC/held-out.txt" 60 12
+}
+
+# bats test_tags=slow
+@test "serve: 1,000 requests, a third of them left, a third with stop texts" {
+    serve --max-concurrent 32
+    run -0 python3 "$REPO/test/cli/serve_load.py" "$url" "$DEMO_SRC/held-out.txt" 1000 48
+    # The KV cache for two sequences: answers give their places back and come back.
+    kill "$pid"
+    ended 0
+    rm ./*.pid url
+    serve --max-concurrent 32 --kv-tokens 2048
+    run -0 python3 "$REPO/test/cli/serve_load.py" "$url" "$DEMO_SRC/held-out.txt" 300 32 7
+}
+
+# A folder with Python packages, made once per build folder.
+python_with() { # PACKAGE...
+    local dir=$COLIBRI_BUILD/venv-$1
+    [[ -x $dir/bin/python3 ]] || python3 -m venv "$dir" || return
+    "$dir/bin/python3" -c "import $1" 2>/dev/null || "$dir/bin/pip" install -q "$@" >&2 || return
+    echo "$dir/bin/python3"
+}
+
+# bats test_tags=slow
+@test "serve: the official openai package works as it comes" {
+    python=$(python_with openai) || skip "pip cannot get openai here"
+    chat_model
+    echo key >keys
+    serve --api-key-file keys
+    run -0 "$python" "$REPO/test/cli/serve_openai.py" "$url" key
+    has "$output" "ok side_by_side"
+}
+
+# bats test_tags=slow
+@test "serve: the page streams an answer in a browser" {
+    browser=$(command -v chromium || command -v google-chrome) || skip "no chromium here"
+    python=$(python_with playwright) || skip "pip cannot get playwright here"
+    serve
+    run -0 "$python" "$REPO/test/cli/serve_page.py" "$url" "$browser" 'The capital of France is' \
+        "$(colibri-run -n 12 -p 'The capital of France is' "$model")"
+}
+
 # -- the end ---------------------------------------------------------------------------------------
 
 # bats test_tags=san
