@@ -506,7 +506,7 @@ python_with() { # PACKAGE...
 @test "serve: the page streams an answer in a browser" {
     browser=$(command -v chromium || command -v google-chrome) || skip "no chromium here"
     python=$(python_with playwright) || skip "pip cannot get playwright here"
-    serve
+    serve --cpu scalar
     run -0 "$python" "$REPO/test/cli/serve_page.py" "$url" "$browser" 'The capital of France is' \
         "$(colibri-run -n 12 -p 'The capital of France is' "$model")"
 }

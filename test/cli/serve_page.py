@@ -22,9 +22,14 @@ with sync_playwright() as p:
     got = page.inner_text("#answer b")
     assert got.strip() == answer.strip(), (got, answer)
     page.fill("#tokens", "900")
+    page.fill("#temperature", "4")  # hardly ever an end token
     page.click("#go")
-    page.wait_for_function("document.querySelector('#answer b') && document.querySelector('#answer b').textContent.length > 20")
-    page.click("#stop")
+    page.wait_for_function("""() => {
+        const text = document.querySelector('#answer b');
+        if (!text || text.textContent.length < 20) return false;
+        document.getElementById('stop').click();
+        return true;
+    }""", polling=5)
     page.wait_for_function("document.getElementById('note').textContent === 'stopped'")
     wrong = [w for w in wrong if "favicon" not in w and "404" not in w]
     assert not wrong, wrong
