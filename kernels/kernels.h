@@ -73,9 +73,11 @@ typedef void clb_matmul_fn(const struct clb_matmul *m);
  *   l = sum of p: lane[i] = ((p[i] + p[16+i]) + p[32+i]) + p[48+i], then the tree below
  *   o[d] = fmaf chain over valid keys ascending of p_j * v[j][d] from +0
  *          int8: (p_j * v_scale[j]) * v[j][d]
- * k and v widened exactly. */
+ * k and v widened exactly. With `fold`, m, l and o hold those of the blocks before (m = -inf before
+ * the first) and this block is folded into them as attn_fold does. */
+enum { CLB_ATTN_QUERIES = 32 };
 struct clb_attn_tile {
-    uint32_t n_query, key_dim, value_dim;
+    uint32_t n_query, key_dim, value_dim; /* 1 to CLB_ATTN_QUERIES; >= 1 */
     const float *const *q;       /* [n_query][key_dim] */
     const void *k, *v;           /* [key_dim][64], [64][value_dim] */
     const float *k_scale, *v_scale; /* [64], int8 only */
@@ -83,6 +85,9 @@ struct clb_attn_tile {
     float scale, softcap;
     float *const *o;             /* [n_query][value_dim] out */
     float *m, *l;                /* [n_query] out */
+    bool fold;
+    const uint8_t *next; /* what the caller reads after this: may be prefetched; NULL: nothing */
+    size_t next_bytes;
 };
 typedef void clb_attn_tile_fn(const struct clb_attn_tile *a);
 

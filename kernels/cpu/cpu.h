@@ -15,7 +15,8 @@ enum {
     CLB_CPU_ROWS = 128,   /* most rows of one piece of a product: their records stay in L2 */
     CLB_CPU_TILES = 8,    /* most tiles of one piece of a gated product: its scratch stays in L2 */
     CLB_CPU_HEAD_ROWS = 16, /* most rows of one head's product in MLA */
-    CLB_CPU_QUERIES = 32, /* most queries that share a KV block */
+    CLB_CPU_FEW_ITEMS = 4, /* of each thread; with more, each item of attention is one thread's */
+    CLB_CPU_QUERIES = CLB_ATTN_QUERIES, /* most queries that share a KV block */
 };
 
 struct clb_backend {
@@ -139,9 +140,9 @@ struct clb_acts {
     float *mix;                     /* [R][ld_mix] attention's output, heads side by side */
     uint8_t *mix_record;            /* [R][mix_record_bytes] */
     struct clb_cpu_group *group;    /* [R] */
-    struct clb_cpu_partial *block;  /* [n_thread] the block at hand */
+    atomic_uint *left; /* [n_thread * CLB_CPU_FEW_ITEMS] blocks of an item to come */
     struct clb_cpu_partial partial; /* [n_partial] blocks that wait to be folded */
-    float *total_m, *total_l;       /* [R * n_head] */
+    float *total_m, *total_l;       /* [R * n_head], by item */
 
     float *score;            /* [R][ld_expert] router logits, then scores */
     float *score_in;         /* [R][ld_expert] routers of two layers: between them */

@@ -52,7 +52,6 @@ static void lay_out_mla(struct clb_acts *x, struct clb_carver *c, const struct c
 static void lay_out_attention(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a)
 {
     uint64_t rows = x->shape.max_rows, width = sizeof(float);
-    uint64_t per_block = CLB_CPU_QUERIES;
     bool mla = a->attention == CLB_ATTN_MLA;
 
     x->q = clb_carve_rows(c, rows, x->ld_q, width);
@@ -67,19 +66,10 @@ static void lay_out_attention(struct clb_acts *x, struct clb_carver *c, const st
     x->group = clb_carve(c, rows, sizeof *x->group);
     x->total_m = clb_carve_rows(c, rows, a->n_head, width);
     x->total_l = clb_carve_rows(c, rows, a->n_head, width);
+    x->left = clb_carve_rows(c, x->n_thread, CLB_CPU_FEW_ITEMS, sizeof *x->left);
     x->partial.o = clb_carve_rows(c, x->n_partial, x->ld_value, width);
     x->partial.m = clb_carve(c, x->n_partial, width);
     x->partial.l = clb_carve(c, x->n_partial, width);
-    x->block = clb_carve(c, x->n_thread, sizeof *x->block);
-    for (unsigned t = 0; t < x->n_thread; t++) {
-        struct clb_cpu_partial p = {
-            .o = clb_carve_rows(c, per_block, x->ld_value, width),
-            .m = clb_carve(c, per_block, width),
-            .l = clb_carve(c, per_block, width),
-        };
-        if (x->block)
-            x->block[t] = p;
-    }
 }
 
 static void lay_out_maps(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a)

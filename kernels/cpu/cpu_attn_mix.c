@@ -8,13 +8,17 @@
 
 #include "lib/base/fmath.h"
 
+enum { RUN = 4 };       /* blocks of an item before a thread looks for another */
+#define BUSY (1u << 31) /* a thread has the item */
+
 struct job {
     struct clb_backend *be;
     struct clb_acts *x;
     const struct clb_layer *l;
     uint32_t heads, per_group; /* query heads of an item at most; items of a group of rows */
     uint32_t n_item;
-    /* few items: most queries of one, blocks of the longest, blocks computed between barriers */
+    /* very few items: most queries of one, blocks of the longest, blocks computed between barriers
+     */
     uint32_t queries, longest, window;
     atomic_uint next;
 };
@@ -61,26 +65,52 @@ static bool visible(const struct job *j, uint32_t row, uint32_t block, uint32_t 
     return true;
 }
 
-static void tile(const struct job *j, const struct item *it, uint32_t block,
+static float *total_o(const struct clb_acts *x, uint32_t row, uint32_t head)
+{
+    return x->mixed + row * x->ld_mixed + (size_t)head * x->value_dim;
+}
+
+/* Where m and l of an item's queries lie, row by row. */
+static size_t totals_at(const struct job *j, const struct item *it)
+{
+    return (size_t)it->rows.row * j->x->a->n_head + (size_t)it->head * it->rows.n;
+}
+
+/* Keys of one KV head in a block of an item's sequence; values follow. */
+static const uint8_t *keys(const struct job *j, const struct item *it, uint32_t block)
+{
+    const struct clb_kv_seq *s = j->x->p->seq[j->x->p->sequence[it->rows.row]];
+
+    return clb_kv_k(clb_kv_pool_shape(s->pool), clb_kv_pool_block(s->pool, s->block[block]),
+                    j->l->index, it->kv_head);
+}
+
+/* Queries that see a block, to `out`; or, when `out` is NULL, folded into the totals. The thread
+ * reads block `next` after this one; beyond the item's last there is none. */
+static void tile(const struct job *j, const struct item *it, uint32_t block, uint32_t next,
                  const struct clb_cpu_partial *out)
 {
     const struct clb_acts *x = j->x;
-    const struct clb_kv_seq *s = x->p->seq[x->p->sequence[it->rows.row]];
-    const struct clb_kv_shape *shape = clb_kv_pool_shape(s->pool);
-    uint8_t *bytes = clb_kv_pool_block(s->pool, s->block[block]);
-    const uint8_t *k = clb_kv_k(shape, bytes, j->l->index, it->kv_head), *v = k + shape->k_bytes;
+    const struct clb_kv_shape *shape =
+        clb_kv_pool_shape(x->p->seq[x->p->sequence[it->rows.row]]->pool);
+    const uint8_t *k = keys(j, it, block), *v = k + shape->k_bytes;
     const float *q[CLB_CPU_QUERIES];
     float *o[CLB_CPU_QUERIES];
     uint8_t first[CLB_CPU_QUERIES], last[CLB_CPU_QUERIES];
-    uint32_t n = 0, from, to;
+    uint32_t n = 0, from, to, skipped = 0; /* rows that see it are neighbours */
 
-    for (uint32_t r = it->rows.row; r < it->rows.row + it->rows.n; r++)
-        for (uint32_t h = 0; h < it->n_head && visible(j, r, block, &from, &to); h++, n++) {
+    for (uint32_t r = it->rows.row; r < it->rows.row + it->rows.n; r++) {
+        if (!visible(j, r, block, &from, &to)) {
+            skipped += n == 0 ? it->n_head : 0;
+            continue;
+        }
+        for (uint32_t h = 0; h < it->n_head; h++, n++) {
             q[n] = x->query + r * x->ld_query + (size_t)(it->head + h) * shape->key_dim;
-            o[n] = out->o + n * x->ld_value;
+            o[n] = out ? out->o + n * x->ld_value : total_o(x, r, it->head + h);
             first[n] = (uint8_t)from;
             last[n] = (uint8_t)to;
         }
+    }
     struct clb_attn_tile t = {
         .n_query = n,
         .key_dim = shape->key_dim,
@@ -95,52 +125,54 @@ static void tile(const struct job *j, const struct item *it, uint32_t block,
         .scale = clb_arch_attn_scale(x->a),
         .softcap = x->a->attn_softcap,
         .o = o,
-        .m = out->m,
-        .l = out->l,
+        .m = out ? out->m : x->total_m + totals_at(j, it) + skipped,
+        .l = out ? out->l : x->total_l + totals_at(j, it) + skipped,
+        .fold = !out,
+        .next = next <= it->last ? keys(j, it, next) : NULL,
+        .next_bytes = shape->head_bytes,
     };
     if (n)
         j->be->k.attn_tile[shape->dtype](&t);
 }
 
-static float *total_o(const struct clb_acts *x, uint32_t row, uint32_t head)
-{
-    return x->mixed + row * x->ld_mixed + (size_t)head * x->value_dim;
-}
-
 static void start(const struct job *j, const struct item *it)
 {
     const struct clb_acts *x = j->x;
+    size_t at = totals_at(j, it);
 
+    for (uint32_t i = 0; i < it->rows.n * it->n_head; i++) {
+        x->total_m[at + i] = -INFINITY;
+        x->total_l[at + i] = 0;
+    }
     for (uint32_t r = it->rows.row; r < it->rows.row + it->rows.n; r++)
-        for (uint32_t h = it->head; h < it->head + it->n_head; h++) {
-            x->total_m[r * x->a->n_head + h] = -INFINITY;
-            x->total_l[r * x->a->n_head + h] = 0;
+        for (uint32_t h = it->head; h < it->head + it->n_head; h++)
             memset(total_o(x, r, h), 0, x->value_dim * sizeof(float));
-        }
 }
 
 static void fold(const struct job *j, const struct item *it, uint32_t block,
                  const struct clb_cpu_partial *part)
 {
     const struct clb_acts *x = j->x;
+    size_t at = totals_at(j, it);
     uint32_t n = 0, from, to;
 
-    for (uint32_t r = it->rows.row; r < it->rows.row + it->rows.n; r++)
-        for (uint32_t h = 0; h < it->n_head && visible(j, r, block, &from, &to); h++, n++) {
-            uint32_t at = r * x->a->n_head + it->head + h;
+    for (uint32_t r = it->rows.row; r < it->rows.row + it->rows.n; r++) {
+        bool sees = visible(j, r, block, &from, &to);
 
+        for (uint32_t h = 0; h < it->n_head; h++, at++) {
+            if (!sees)
+                continue;
             j->be->k.attn_fold(&x->total_m[at], &x->total_l[at], total_o(x, r, it->head + h),
                                part->m[n], part->l[n], part->o + n * x->ld_value, x->value_dim);
+            n++;
         }
+    }
 }
 
 /* What divides the weighted values: the sum of exp(score - m). A sink is one more score, without a
  * value. */
-static float share_of_values(const struct job *j, uint32_t row, uint32_t head)
+static float share_of_values(const struct job *j, uint32_t head, float m, float l)
 {
-    const struct clb_acts *x = j->x;
-    float m = x->total_m[row * x->a->n_head + head], l = x->total_l[row * x->a->n_head + head];
-
     if (!j->l->sinks)
         return 1 / l;
     float sink = j->l->sinks[head], most = m > sink ? m : sink;
@@ -152,29 +184,79 @@ static float share_of_values(const struct job *j, uint32_t row, uint32_t head)
 static void finish(const struct job *j, const struct item *it)
 {
     const struct clb_acts *x = j->x;
+    size_t at = totals_at(j, it);
 
     for (uint32_t r = it->rows.row; r < it->rows.row + it->rows.n; r++)
-        for (uint32_t h = it->head; h < it->head + it->n_head; h++)
-            j->be->k.scale(total_o(x, r, h), share_of_values(j, r, h), x->value_dim);
+        for (uint32_t h = it->head; h < it->head + it->n_head; h++, at++)
+            j->be->k.scale(total_o(x, r, h), share_of_values(j, h, x->total_m[at], x->total_l[at]),
+                           x->value_dim);
 }
 
 /* Many items: each is one thread's, the longest (latest) first. */
 static void whole_items(void *arg, unsigned thread, unsigned n_thread)
 {
     struct job *j = arg;
-    struct clb_cpu_partial *part = &j->x->block[thread];
     uint32_t i;
 
+    (void)thread;
     (void)n_thread;
     while (clb_take(&j->next, j->n_item, &i)) {
         struct item it = item_at(j, j->n_item - 1 - i);
 
         start(j, &it);
-        for (uint32_t b = it.first; b <= it.last; b++) {
-            tile(j, &it, b, part);
-            fold(j, &it, b, part);
-        }
+        for (uint32_t b = it.first; b <= it.last; b++)
+            tile(j, &it, b, b + 1, NULL);
         finish(j, &it);
+    }
+}
+
+/* The item with the most blocks left that no thread has; returns how many, 0: none. */
+static uint32_t most_left(const struct job *j, uint32_t *item)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < j->n_item; i++) {
+        uint32_t left = atomic_load_explicit(&j->x->left[i], memory_order_relaxed);
+        if (left > most && !(left & BUSY)) {
+            most = left;
+            *item = i;
+        }
+    }
+    return most;
+}
+
+static uint32_t take_item(const struct job *j, uint32_t *item)
+{
+    uint32_t left;
+
+    while ((left = most_left(j, item)) > 0)
+        if (atomic_compare_exchange_weak_explicit(&j->x->left[*item], &left, left | BUSY,
+                                                  memory_order_acquire, memory_order_relaxed))
+            break;
+    return left;
+}
+
+/* Few items, but enough for all threads: a thread leaves its item for one that is farther behind,
+ * so that they end together. */
+static void items_in_turns(void *arg, unsigned thread, unsigned n_thread)
+{
+    struct job *j = arg;
+    uint32_t i = 0, other = 0, left;
+
+    (void)thread;
+    (void)n_thread;
+    while ((left = take_item(j, &i)) > 0) {
+        struct item it = item_at(j, i);
+
+        if (left == it.last - it.first + 1)
+            start(j, &it);
+        do {
+            for (uint32_t b = 0; b < RUN && left > 0; b++, left--)
+                tile(j, &it, it.last + 1 - left, it.last + 2 - left, NULL);
+        } while (left > 0 && most_left(j, &other) <= left + 2 * RUN);
+        if (left == 0)
+            finish(j, &it);
+        atomic_store_explicit(&j->x->left[i], left, memory_order_release);
     }
 }
 
@@ -199,7 +281,7 @@ static void tile_window(const struct job *j, uint32_t from, unsigned thread, uns
         uint32_t b = it.first + from + u % j->window;
 
         if (b <= it.last)
-            tile(j, &it, b, &part);
+            tile(j, &it, b, b + n_thread, &part);
     }
 }
 
@@ -219,7 +301,7 @@ static void fold_window(const struct job *j, uint32_t from, unsigned thread, uns
     }
 }
 
-/* Few items over a long context: blocks are shared out, their results wait, one thread folds. */
+/* Fewer items than threads: blocks are shared out, their results wait, one thread folds. */
 static void shared_items(void *arg, unsigned thread, unsigned n_thread)
 {
     struct job *j = arg;
@@ -244,22 +326,27 @@ static uint64_t cost(const struct job *j)
     return pairs * j->x->a->n_head * (j->x->key_dim + j->x->value_dim) * 4;
 }
 
-static bool few_items(struct job *j)
+/* How the items at hand are shared out. */
+static clb_pool_fn *way_of(struct job *j)
 {
     unsigned n_thread = j->x->n_thread;
     uint32_t rows = 1;
 
-    if (n_thread == 1 || j->n_item >= 4 * n_thread)
-        return false;
+    if (n_thread == 1 || j->n_item >= CLB_CPU_FEW_ITEMS * n_thread)
+        return whole_items;
     for (uint32_t i = 0; i < j->n_item; i++) {
         struct item it = item_at(j, i);
+        uint32_t n = it.last - it.first + 1;
 
+        atomic_init(&j->x->left[i], n);
         rows = it.rows.n > rows ? it.rows.n : rows;
-        j->longest = it.last - it.first + 1 > j->longest ? it.last - it.first + 1 : j->longest;
+        j->longest = n > j->longest ? n : j->longest;
     }
+    if (j->n_item >= n_thread || j->longest == 1)
+        return items_in_turns;
     j->queries = rows * j->heads;
     j->window = j->x->n_partial / (j->n_item * j->queries);
-    return j->longest > 1;
+    return shared_items;
 }
 
 bool clb_cpu_attn_mix(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
@@ -274,6 +361,6 @@ bool clb_cpu_attn_mix(struct clb_backend *be, struct clb_acts *x, const struct c
     j.per_group = x->n_kv_head * ((share + j.heads - 1) / j.heads);
     j.n_item = x->n_group * j.per_group;
     atomic_init(&j.next, 0);
-    clb_cpu_run(be, cost(&j), few_items(&j) ? shared_items : whole_items, &j);
+    clb_cpu_run(be, cost(&j), way_of(&j), &j);
     return true;
 }

@@ -29,9 +29,20 @@ static float score(const struct clb_attn_tile *a, enum clb_kv_dtype t, const flo
     return a->softcap > 0 ? a->softcap * clb_tanhf(s / a->softcap) : s;
 }
 
+/* Folds (m_b, l_b) into (m, l); what o and o_b are multiplied by. */
+static void fold_weights(float *m, float *l, float m_b, float l_b, float *a, float *b)
+{
+    float max = m_b > *m ? m_b : *m;
+
+    *a = *m == -INFINITY ? 0.0f : clb_expf(*m - max); /* -inf - -inf would be NaN */
+    *b = clb_expf(m_b - max);
+    *m = max;
+    *l = fmaf(*l, *a, l_b * *b);
+}
+
 static void attend(const struct clb_attn_tile *a, enum clb_kv_dtype t, uint32_t i)
 {
-    float p[CLB_KV_BLOCK] = { 0 }, lane[16], max = -INFINITY;
+    float p[CLB_KV_BLOCK] = { 0 }, lane[16], max = -INFINITY, l, old, new;
 
     for (uint32_t j = a->first[i]; j < a->last[i]; j++) {
         p[j] = score(a, t, a->q[i], j);
@@ -42,8 +53,13 @@ static void attend(const struct clb_attn_tile *a, enum clb_kv_dtype t, uint32_t 
         p[j] = clb_expf(p[j] - max);
     for (int j = 0; j < 16; j++)
         lane[j] = ((p[j] + p[16 + j]) + p[32 + j]) + p[48 + j];
-    a->m[i] = max;
-    a->l[i] = clb_tree16(lane);
+    l = clb_tree16(lane);
+    if (a->fold) {
+        fold_weights(a->m + i, a->l + i, max, l, &old, &new);
+    } else {
+        a->m[i] = max;
+        a->l[i] = l;
+    }
 
     for (uint32_t j = a->first[i]; j < a->last[i] && t == CLB_KV_INT8; j++)
         p[j] *= a->v_scale[j];
@@ -51,7 +67,7 @@ static void attend(const struct clb_attn_tile *a, enum clb_kv_dtype t, uint32_t 
         float o = 0;
         for (uint32_t j = a->first[i]; j < a->last[i]; j++)
             o = fmaf(p[j], kv_at(a->v, t, (size_t)j * a->value_dim + d), o);
-        a->o[i][d] = o;
+        a->o[i][d] = a->fold ? fmaf(a->o[i][d], old, o * new) : o;
     }
 }
 
@@ -76,12 +92,9 @@ static void attn_tile_int8(const struct clb_attn_tile *a)
 static void attn_fold(float *m, float *l, float *o, float m_b, float l_b, const float *o_b,
                       uint32_t n)
 {
-    float max = m_b > *m ? m_b : *m;
-    float a = *m == -INFINITY ? 0.0f : clb_expf(*m - max); /* -inf - -inf would be NaN */
-    float b = clb_expf(m_b - max);
+    float a, b;
 
-    *m = max;
-    *l = fmaf(*l, a, l_b * b);
+    fold_weights(m, l, m_b, l_b, &a, &b);
     for (uint32_t i = 0; i < n; i++)
         o[i] = fmaf(o[i], a, o_b[i] * b);
 }

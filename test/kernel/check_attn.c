@@ -2,7 +2,7 @@
 #include "lib/backend/kv.h"
 #include "test/kernel/levels.h"
 
-enum { MAX_QUERY = 20, MAX_DIM = 600 };
+enum { MAX_QUERY = CLB_ATTN_QUERIES, MAX_DIM = 600 };
 
 struct problem {
     enum clb_kv_dtype kind;
@@ -78,7 +78,10 @@ static void problem_new(struct problem *p, enum clb_kv_dtype kind, uint32_t n_qu
                                    .last = p->last,
                                    .scale = 0.125f,
                                    .softcap = rnd() & 1 ? 0.0f : 20.0f,
-                                   .o = p->o_row };
+                                   .o = p->o_row,
+                                   .fold = rnd() & 1,
+                                   .next = rnd() & 1 ? p->k : NULL,
+                                   .next_bytes = rnd_below(50000) };
     rnd_ranges(p);
 }
 
@@ -100,15 +103,31 @@ static void run(struct problem *p, const struct clb_kernels *k, float *out)
     k->attn_tile[p->kind](&p->a);
 }
 
+/* What the blocks before left; nothing for every third query. */
+static void rnd_totals(const struct problem *p, float *out)
+{
+    uint32_t n = p->a.n_query, width = p->a.value_dim;
+
+    for (uint32_t i = 0; i < n; i++) {
+        bool none = rnd_below(3) == 0;
+        for (uint32_t d = 0; d < width; d++)
+            out[i * width + d] = none ? 0 : rnd_value(MIXED);
+        out[n * width + i] = none ? -INFINITY : rnd_unit() * 8;
+        out[n * (width + 1) + i] = none ? 0 : 1 + rnd_unit();
+    }
+}
+
 static bool same_bits(struct problem *p, const struct clb_kernels *k)
 {
     struct pair out = pair_new(p->a.n_query * (p->a.value_dim + 2), rnd_below(8));
     char what[128];
 
+    rnd_totals(p, out.want);
+    memcpy(out.got, out.want, out.n * sizeof *out.got);
     run(p, &ref, out.want);
     run(p, k, out.got);
-    snprintf(what, sizeof what, "kind %d, %u queries, widths %u and %u", (int)p->kind, p->a.n_query,
-             p->a.key_dim, p->a.value_dim);
+    snprintf(what, sizeof what, "kind %d, %u queries, widths %u and %u%s", (int)p->kind,
+             p->a.n_query, p->a.key_dim, p->a.value_dim, p->a.fold ? ", folded" : "");
     bool ok = pair_equal(&out, what);
     pair_free(&out);
     return ok;
@@ -138,6 +157,7 @@ static void the_definition_is_attention(void)
 
     problem_new(&p, CLB_KV_F32, 1, 16, 24, PLAIN);
     p.a.softcap = 0;
+    p.a.fold = false;
     p.first[0] = 3;
     p.last[0] = 50;
     run(&p, &ref, out);
@@ -161,6 +181,26 @@ static void the_definition_is_attention(void)
     problem_free(&p);
 }
 
+/* To fold a block in is to compute it, then to fold it. */
+static void folding_is_both_steps(void)
+{
+    static struct problem p;
+    float apart[40 + 2], block[40 + 2], together[40 + 2];
+
+    for (int i = 0; i < 50; i++) {
+        problem_new(&p, (enum clb_kv_dtype)(i % 3), 1, 24, 40, PLAIN);
+        rnd_totals(&p, apart);
+        memcpy(together, apart, sizeof apart);
+        p.a.fold = true;
+        run(&p, &ref, together);
+        p.a.fold = false;
+        run(&p, &ref, block);
+        ref.attn_fold(apart + 40, apart + 41, apart, block[40], block[41], block, 40);
+        CHECK(!memcmp(apart, together, sizeof apart));
+        problem_free(&p);
+    }
+}
+
 /* -- timing -------------------------------------------------------------------------------- */
 
 struct timed {
@@ -178,7 +218,7 @@ static void call_attn(void *arg)
 static void bench(const struct level *l)
 {
     static const char *const kind[CLB_KV_KINDS] = { "f32", "f16", "int8" };
-    static const uint32_t n[] = { 1, 4, 8, 16 };
+    static const uint32_t n[] = { 1, 2, 4, 8, 16, 32 };
     static struct problem p;
     static float out[MAX_QUERY * (MAX_DIM + 2)];
 
@@ -189,6 +229,10 @@ static void bench(const struct level *l)
             memset(p.first, 0, sizeof p.first);
             memset(p.last, CLB_KV_BLOCK, sizeof p.last);
             p.a.softcap = 0;
+            p.a.fold = true;
+            p.a.next = NULL;
+            for (uint32_t q = 0; q < n[i]; q++)
+                out[n[i] * 129 + q] = -INFINITY;
             double time = time_calls(call_attn, &timed);
             printf("# attention %-4s %-8s %2u queries: %5.1f GMAC/s\n", kind[t], l->name, n[i],
                    2.0 * n[i] * 128 * CLB_KV_BLOCK / time * 1e-9);
@@ -203,6 +247,7 @@ int main(int argc, char **argv)
 
     start(argc, argv);
     TEST(the_definition_is_attention);
+    TEST(folding_is_both_steps);
     for (int l = 0; l < n_level; l++) {
         for (int t = 0; t < CLB_KV_KINDS && !want_bench && !levels[l].only_matmul; t++)
             report(check_kind((enum clb_kv_dtype)t, &levels[l].k), kind[t], levels[l].name);
