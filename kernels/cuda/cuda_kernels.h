@@ -71,6 +71,82 @@ struct clb_cuda_branch {
 void clb_cuda_run_branch(const struct clb_cuda_branch *b, const float *x, size_t ld, uint32_t n,
                          uint32_t n_row, struct CUstream_st *stream);
 
+/* -- attention --------------------------------------------------------------------------------- */
+
+/* Keys and values of one layer. A page holds 64 positions; per KV head, keys as f16 [64][key_dim
+ * padded to 16], then values as f16 [value_dim padded to 8][64]: positions side by side, as mma
+ * reads them. Pads are zero, and what was not written yet is finite: memory that was set to zero.
+ */
+struct clb_cuda_kv {
+    uint8_t *pages; /* of this layer in page 0 */
+    uint64_t page_bytes, head_bytes;
+    uint32_t n_head, key_dim, value_dim;
+    const uint32_t *table; /* [n_seq][ld_table] page of positions 64 i .. 64 i + 63 */
+    size_t ld_table;
+};
+static inline uint32_t clb_cuda_kv_keys(uint32_t key_dim)
+{
+    return (key_dim + 15) / 16 * 16;
+}
+static inline uint32_t clb_cuda_kv_values(uint32_t value_dim)
+{
+    return (value_dim + 7) / 8 * 8;
+}
+static inline uint64_t clb_cuda_kv_head_bytes(uint32_t key_dim, uint32_t value_dim)
+{
+    return 64 * 2 * (uint64_t)(clb_cuda_kv_keys(key_dim) + clb_cuda_kv_values(value_dim));
+}
+
+/* Keys and values of n_row rows, f32, heads side by side, into their pages. */
+struct clb_cuda_append {
+    struct clb_cuda_kv kv;
+    uint32_t n_row;
+    const float *key, *value; /* [n_row][ld_key], [n_row][ld_value] */
+    size_t ld_key, ld_value;
+    const uint32_t *position, *sequence; /* [n_row] */
+};
+void clb_cuda_run_append(const struct clb_cuda_append *a, struct CUstream_st *stream);
+
+/* 16 queries that share a KV head, at most: heads of its group and rows of one sequence. Query i is
+ * row first_row + (first + i) / group, head kv_head * group + (first + i) % group. */
+struct clb_cuda_queries {
+    uint32_t sequence, first_row, first, n;
+};
+/* Splits of 512 positions, from position 0. Inside one: f16 products with f32 sums, running maximum
+ * over blocks of 64 keys, p = exp(s - max) rounded to f16 for its product with values. Splits are
+ * folded in ascending order. `split_first`: every split on its own block, then a fold, for few
+ * queries on long contexts; else one block takes all splits in turn. The bits are the same. */
+enum { CLB_CUDA_SPLIT = 512, CLB_CUDA_QUERIES = 16 };
+struct clb_cuda_attention {
+    struct clb_cuda_kv kv;
+    const struct clb_cuda_queries *tile; /* [n_tile] */
+    uint32_t n_tile, n_head;
+    const float *q; /* [n_row][ld_q], heads side by side, key_dim each */
+    size_t ld_q;
+    const uint32_t *position; /* [n_row] the row's own key is in its page */
+    uint32_t last_position;   /* the largest of them */
+    uint32_t window, chunk;   /* 0: none */
+    float scale, softcap;     /* softcap 0: none */
+    const float *sink;        /* [n_head] or NULL */
+    uint16_t *out; /* [n_row][ld_out], heads side by side, value_dim each; only those are written */
+    size_t ld_out;
+    bool bf16;
+    bool split_first;
+    float *partial; /* clb_cuda_partial_floats(); only for split_first */
+};
+static inline uint32_t clb_cuda_splits(uint32_t last_position)
+{
+    return last_position / CLB_CUDA_SPLIT + 1;
+}
+static inline uint64_t clb_cuda_partial_floats(uint32_t n_tile, uint32_t n_kv_head,
+                                               uint32_t last_position, uint32_t value_dim)
+{
+    return (uint64_t)n_tile * n_kv_head * clb_cuda_splits(last_position) * CLB_CUDA_QUERIES *
+           (value_dim + 2);
+}
+/* value_dim at most 512, key_dim at most 1024. */
+void clb_cuda_run_attention(const struct clb_cuda_attention *a, struct CUstream_st *stream);
+
 /* -- Gate -------------------------------------------------------------------------------------- */
 
 /* y[row][r] = W x + bias in f32, W f32 tiles: 8 warps, each an interleaved part of the inputs, then

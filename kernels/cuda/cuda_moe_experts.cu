@@ -90,11 +90,13 @@ template <enum clb_dtype F>
 static __device__ __forceinline__ float finish(const struct clb_cuda_part &part,
                                                const uint8_t *base, float sum, uint32_t row)
 {
+    float scale = 1, bias = 0;
+
     if (F == CLB_INT8)
-        sum *= load_const((const float *)(base + part.scale_at) + row);
+        scale = load_const((const float *)(base + part.scale_at) + row);
     if (part.bias_at != CLB_CUDA_NONE)
-        sum += load_const((const float *)(base + part.bias_at) + row);
-    return sum;
+        bias = load_const((const float *)(base + part.bias_at) + row);
+    return fmaf(sum, scale, bias);
 }
 
 static __device__ __forceinline__ float activate(const struct clb_cuda_product &p, float g, float u)

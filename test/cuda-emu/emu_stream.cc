@@ -171,7 +171,8 @@ static void copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     check_copy(to, from, bytes, kind, "a copy that waited");
     emu_open_device();
-    memcpy(to, from, bytes);
+    if (bytes)
+        memcpy(to, from, bytes);
     emu_close_device();
 }
 

@@ -3,6 +3,7 @@
 #ifndef TEST_CUDA_EMU_MATRIX_RIG_H
 #define TEST_CUDA_EMU_MATRIX_RIG_H
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>

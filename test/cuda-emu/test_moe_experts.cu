@@ -151,7 +151,7 @@ static void one_matrix(void)
 
 static void more_pieces_than_a_turn_has(void)
 {
-    check_dense(CLB_INT8, false, 16, 2592, 2, CLB_ACT_SILU, false);
+    check_dense(CLB_INT8, false, 16, 2592, 10, CLB_ACT_SILU, false);
     check_dense(CLB_INT4, true, 16, 2080, 33, CLB_ACT_SILU, false);
 }
 
