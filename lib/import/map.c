@@ -12,6 +12,8 @@ static const struct {
     { "rope_scaling", CLB_MAP_PUBLISHED },
     { "partial_rotary_factor", CLB_MAP_PUBLISHED },
     { "original_max_position_embeddings", CLB_MAP_PUBLISHED },
+    { "bos_token_id", CLB_MAP_PUBLISHED },
+    { "eos_token_id", CLB_MAP_PUBLISHED },
     { "yarn_scales_attention", CLB_MAP_YARN_SCALES },
     { "moe_layers", CLB_MAP_MOE_LAYERS },
     { "dense_layers", CLB_MAP_DENSE_LAYERS },
@@ -140,8 +142,8 @@ static bool read_theta(struct clb_map *m, struct clb_json *j)
     return clb_json_ok(j);
 }
 
-/* Keys about rotation are read as they are published: only another name can be given. */
-static bool check_rotation(struct clb_map *m, const struct clb_map_entry *e, struct clb_json *j)
+/* Some keys are read as they are published: only another name can be given. */
+static bool check_published(struct clb_map *m, const struct clb_map_entry *e, struct clb_json *j)
 {
     enum clb_map_word w = clb_map_word_of(clb_str(e->field));
     struct clb_err ignored;
@@ -175,7 +177,7 @@ static bool finish_entries(struct clb_map *m, uint32_t first, const struct clb_m
     for (uint32_t i = first; i < m->n_entry; i++) {
         m->entry[i].values = with->values;
         m->entry[i].absent = with->absent;
-        if (!check_rotation(m, &m->entry[i], j))
+        if (!check_published(m, &m->entry[i], j))
             return false;
     }
     return true;

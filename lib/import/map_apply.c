@@ -1,6 +1,4 @@
 /* map_apply.c - a map meets a config.json: the descriptor's fields get their values. */
-#include <stdio.h>
-
 #include "lib/base/mem.h"
 #include "lib/import/map_impl.h"
 
@@ -28,16 +26,6 @@ bool clb_map_lacks(const struct clb_map *m, const char *key, struct clb_err *err
              "%s: config.json has no '%s', and nothing here gives what it would mean", m->file,
              key);
     return clb_err_place(err, m->file, key, CLB_NO_OFFSET);
-}
-
-/* An entry's complaint about the map itself. */
-static bool bad_entry(const struct clb_map *m, const struct clb_map_entry *e,
-                      const struct clb_map_raw *raw, struct clb_err *err, const char *why)
-{
-    const char *field = e->key ? e->key : e->field;
-
-    clb_fail(err, CLB_BAD_INPUT, "%s: byte %zu: '%s': %s", m->file, raw->at, field, why);
-    return clb_err_place(err, m->file, field, raw->at);
 }
 
 static bool key_missing(const struct clb_map *m, const struct clb_map_entry *e,
@@ -108,7 +96,7 @@ static bool check_equals(const struct clb_map_entry *e, const struct clb_setting
                             s->raw.p, cut(want), want.p);
 }
 
-/* A key about rotation under another name: beside the published one, both must say the same. */
+/* A published key under another name: beside the published one, both must say the same. */
 static bool rename_key(struct clb_settings *c, struct clb_setting *s, const char *as,
                        struct clb_err *err)
 {
@@ -137,9 +125,9 @@ static bool account(const struct clb_map *m, struct clb_settings *c, struct clb_
         struct clb_setting *s = e->key ? by_key(c, e->key) : NULL;
         enum clb_map_word w = e->field ? clb_map_word_of(clb_str(e->field)) : CLB_MAP_FIELD;
 
-        bool rotation = w == CLB_MAP_PUBLISHED || w == CLB_MAP_THETA;
+        bool published = w == CLB_MAP_PUBLISHED || w == CLB_MAP_THETA;
 
-        if (e->key && rotation && (!s || s->type == CLB_JSON_NULL) && !e->absent.text.p)
+        if (e->key && published && (!s || s->type == CLB_JSON_NULL) && !e->absent.text.p)
             return key_missing(m, e, c, err);
         if (!s)
             continue;
@@ -147,7 +135,7 @@ static bool account(const struct clb_map *m, struct clb_settings *c, struct clb_
             return false;
         s->state = e->field || e->equals.text.p ? CLB_KEY_USED : CLB_KEY_IRRELEVANT;
         s->as = "";
-        if (rotation && !rename_key(c, s, e->field, err))
+        if (published && !rename_key(c, s, e->field, err))
             return false;
     }
     return true;
@@ -397,72 +385,95 @@ bool clb_map_fields(const struct clb_map *m, struct clb_settings *config, struct
 
 /* -- what follows ------------------------------------------------------------------------------ */
 
-/* Whole numbers of a word's value: a list, or one. */
-static bool numbers(const struct clb_map *m, const struct clb_map_entry *e,
-                    const struct clb_settings *c, uint32_t list[CLB_MAX_LAYERS], uint32_t *n,
-                    struct clb_err *err)
+/* The value of a word: whole numbers, a list or one, and where it stands. */
+struct word {
+    enum clb_map_word is;
+    const char *file;
+    size_t at;
+    bool given; /* not null */
+    uint32_t list[CLB_MAX_LAYERS], n;
+};
+
+static bool read_word(const struct clb_map *m, const struct clb_map_entry *e,
+                      const struct clb_settings *c, struct word *w, struct clb_err *err)
 {
     struct clb_text t = { 0 };
     struct clb_json j;
-    size_t place;
-    bool own, ok = value_of(m, e, c, true, &t, &place, &own, err);
+    bool own, ok = value_of(m, e, c, true, &t, &w->at, &own, err);
 
-    *n = 0;
-    if (ok && t.n) {
-        clb_json_open(&j, t.p, t.n, own ? m->file : c->file);
-        j.base = place;
+    w->is = clb_map_word_of(clb_str(e->field));
+    w->file = own ? m->file : c->file;
+    w->n = 0;
+    w->given = t.n > 0;
+    if (ok && w->given) {
+        clb_json_open(&j, t.p, t.n, w->file);
+        j.base = w->at;
         if (clb_json_peek(&j) == CLB_JSON_ARRAY) {
             clb_json_array(&j);
-            while (clb_json_item(&j) && (*n < CLB_MAX_LAYERS || clb_json_fail(&j, "too many")))
-                list[(*n)++] = (uint32_t)clb_json_u64(&j, 1 << 20);
+            while (clb_json_item(&j) && (w->n < CLB_MAX_LAYERS || clb_json_fail(&j, "too many")))
+                w->list[w->n++] = (uint32_t)clb_json_u64(&j, 1 << 20);
         } else {
-            list[(*n)++] = (uint32_t)clb_json_u64(&j, 1 << 20);
+            w->list[w->n++] = (uint32_t)clb_json_u64(&j, 1 << 20);
         }
-        ok = clb_json_close(&j, err) || clb_fail_in(err, "%s: '%s'", m->file, e->field);
+        ok = clb_json_close(&j, err) || clb_fail_in(err, "'%s'", e->key ? e->key : e->field);
     }
     clb_text_free(&t);
     return ok;
 }
 
-/* Whether a layer has experts, by one word and its numbers. */
-static bool has_experts(enum clb_map_word w, const uint32_t *list, uint32_t n, uint32_t layer)
+static bool bad_word(const struct word *w, const struct clb_map_entry *e, struct clb_err *err,
+                     const char *why)
+{
+    const char *field = e->key ? e->key : e->field;
+
+    clb_fail(err, CLB_BAD_INPUT, "%s: byte %zu: '%s', which is '%s': %s", w->file, w->at, field,
+             e->field, why);
+    return clb_err_place(err, w->file, field, w->at);
+}
+
+static bool check_word(const struct word *w, const struct clb_map_entry *e,
+                       const struct clb_arch *a, struct clb_err *err)
+{
+    bool layers = w->is == CLB_MAP_MOE_LAYERS || w->is == CLB_MAP_DENSE_LAYERS;
+
+    if (!layers && w->n != 1)
+        return bad_word(w, e, err, "one number is expected, not a list");
+    for (uint32_t i = 0; layers && i < w->n; i++)
+        if (w->list[i] >= a->n_layer)
+            return bad_word(w, e, err, "lists a layer that the model does not have");
+    if (w->is == CLB_MAP_MOE_INTERVAL && w->list[0] == 0)
+        return bad_word(w, e, err, "0 is no interval");
+    if (w->is == CLB_MAP_SHARED_EXPERTS && (uint64_t)w->list[0] * a->expert_size > 1 << 24)
+        return bad_word(w, e, err, "the shared experts are too wide");
+    return true;
+}
+
+/* Whether a layer has experts, by one word. */
+static bool has_experts(const struct word *w, uint32_t layer)
 {
     bool listed = false;
 
-    for (uint32_t i = 0; i < n; i++)
-        listed |= list[i] == layer;
-    return w == CLB_MAP_MOE_LAYERS     ? listed
-           : w == CLB_MAP_DENSE_LAYERS ? !listed
-           : w == CLB_MAP_FIRST_DENSE  ? layer >= list[0]
-                                       : (layer + 1) % list[0] == 0;
+    for (uint32_t i = 0; i < w->n; i++)
+        listed |= w->list[i] == layer;
+    return w->is == CLB_MAP_MOE_LAYERS     ? listed
+           : w->is == CLB_MAP_DENSE_LAYERS ? !listed
+           : w->is == CLB_MAP_FIRST_DENSE  ? layer >= w->list[0]
+                                           : (layer + 1) % w->list[0] == 0;
 }
 
 static bool apply_word(const struct clb_map *m, const struct clb_map_entry *e,
                        const struct clb_settings *c, struct clb_arch *a, struct clb_err *err)
 {
-    const struct clb_map_raw *raw = e->key ? &e->absent : &e->value;
-    enum clb_map_word w = clb_map_word_of(clb_str(e->field));
-    uint32_t list[CLB_MAX_LAYERS], n;
+    struct word w;
 
-    if (!numbers(m, e, c, list, &n, err))
+    if (!read_word(m, e, c, &w, err) || (w.given && !check_word(&w, e, a, err)))
         return false;
-    if (n == 0 && w != CLB_MAP_MOE_LAYERS) /* null or []: nothing is said */
+    if (!w.given)
         return true;
-    if (w != CLB_MAP_MOE_LAYERS && w != CLB_MAP_DENSE_LAYERS && n != 1)
-        return bad_entry(m, e, raw, err, "one number is expected, not a list");
-    for (uint32_t i = 0; i < n && (w == CLB_MAP_MOE_LAYERS || w == CLB_MAP_DENSE_LAYERS); i++)
-        if (list[i] >= a->n_layer)
-            return bad_entry(m, e, raw, err, "lists a layer that the model does not have");
-    if (w == CLB_MAP_MOE_INTERVAL && list[0] == 0)
-        return bad_entry(m, e, raw, err, "0 is no interval");
-    if (w == CLB_MAP_SHARED_EXPERTS) {
-        if ((uint64_t)list[0] * a->expert_size > 1 << 24)
-            return bad_entry(m, e, raw, err, "the shared experts are too wide");
-        a->shared_size = list[0] * a->expert_size;
-        return true;
-    }
-    for (uint32_t l = 0; l < a->n_layer; l++)
-        if (!has_experts(w, list, n, l))
+    if (w.is == CLB_MAP_SHARED_EXPERTS)
+        a->shared_size = w.list[0] * a->expert_size;
+    for (uint32_t l = 0; l < a->n_layer && w.is != CLB_MAP_SHARED_EXPERTS; l++)
+        if (!has_experts(&w, l))
             a->layer_experts[l] = 0;
     return true;
 }

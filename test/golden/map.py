@@ -143,7 +143,7 @@ CONFIG = {
     "attention_kind": ["full", "local", "full"], "score_cap": 4.0, "rotary": {"base": 300.0, "dims": 8},
     "norm": {"kind": "layernorm", "eps": 1e-3}, "mlp": {"kind": "geglu", "width": 40},
     "moe": {"experts": 5, "active": 2, "width": 24, "shared": 2, "first": 1, "balance_loss": 0.01},
-    "embedding_scale": 3.0, "logit_cap": 6.0, "dropout": 0.1,
+    "embedding_scale": 3.0, "logit_cap": 6.0, "dropout": 0.1, "end_token": [3, 46],
 }
 
 
@@ -320,6 +320,7 @@ def home_made():
     folder, path = os.path.join(TMP.name, "home"), os.path.join(TMP.name, "home.bin")
     tensors = make_home_made(folder)
     run(program("colibri-convert"), "-q", "--dtype", "f32", "--map", os.path.join(MAPS, "home-made.json"), folder, "-o", path)
+    assert json.loads(run(program("colibri-inspect"), path))["generation"]["eos_token"] == CONFIG["end_token"]
     ids = random.Random(9).sample(range(CONFIG["vocab"]), 14)
     want, got = reference(tensors, ids), infer(path, ids, CONFIG["vocab"])
     worst = max(abs(a - b) for a, b in zip(want, got))

@@ -121,6 +121,10 @@ static void words(void)
           { 6, 6, 6 }, 48, { 0, 8, 0 } },
         { AT, AT_NULL "\"moe.free\":{\"field\":\"moe_layers\",\"absent\":[1]}",
           { 0, 6, 0 }, 0, { 0, 8, 0 } },
+        { AT, AT_NULL "\"moe.k3\":{\"field\":\"moe_layers\",\"absent\":null}",
+          { 6, 6, 6 }, 0, { 0, 8, 0 } },
+        { AT, AT_NULL "\"moe.k3\":{\"field\":\"dense_layers\",\"absent\":[]}",
+          { 6, 6, 6 }, 0, { 0, 8, 0 } },
         { "\"rope\":\"half\"", "\"rope\":\"half\",\"shared_experts\":2",
           { 0, 6, 6 }, 32, { 0, 8, 0 } },
         { AT, AT_NULL "\"x\":{\"field\":\"layer_experts\",\"absent\":[4,6,6]}",
@@ -143,7 +147,7 @@ static void words(void)
             CHECK_EQ(a.window[l], row[i].window[l]);
         }
         CHECK_EQ(a.shared_size, row[i].shared);
-        CHECK_EQ(a.chunk[1], i == 7 ? 16 : 0);
+        CHECK_EQ(a.chunk[1], i == 9 ? 16 : 0);
         close_all();
     }
 }
@@ -204,7 +208,13 @@ static const struct {
     { "{\"equals\":false}", "{}", "'field' or 'equals' is expected" },
     { "{\"equals\":false}", "{\"field\":\"act_alpha\",\"values\":3}", "an object is expected" },
     { "\"moe.n\":\"n_expert\"", "\"moe.at\":\"n_expert\"", "duplicate key" },
-    { "\"moe.at\":\"moe_layers\"", "\"moe.at\":\"shared_experts\"", "one number is expected" },
+    { "\"moe.at\":\"moe_layers\"", "\"moe.at\":\"shared_experts\"",
+      "config.json: byte 178: 'moe.at', which is 'shared_experts': one number is expected" },
+    { AT, AT_NULL "\"moe.k3\":{\"field\":\"moe_layers\",\"absent\":[3]}", "lists a layer" },
+    { AT, AT_NULL "\"moe.k3\":{\"field\":\"moe_interval\",\"absent\":0}", "0 is no interval" },
+    { AT, AT_NULL "\"moe.k3\":{\"field\":\"moe_layers\",\"absent\":[]}", "'layer_experts' is 0" },
+    { AT, AT_NULL "\"moe.k3\":{\"field\":\"moe_layers\",\"absent\":[1.5]}",
+      "'moe.k3': own.json: byte" },
     { "\"moe.n\":\"n_expert\"", "\"moe\":null", "has no 'num_local_experts'" },
     { "\"a.#.x\":\"q\"", "\"a.x\":\"q\"", "'tensors.a.x': the pattern has 0 '#', but a tensor of a "
                                          "layer needs one" },
