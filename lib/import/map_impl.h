@@ -41,7 +41,7 @@ enum clb_map_word {
     CLB_MAP_FIELD, /* a field of the descriptor */
     CLB_MAP_NO_WORD,
     CLB_MAP_COMPUTED,  /* a field that convert computes */
-    CLB_MAP_PUBLISHED, /* a key by the name that is published, whose values are the published ones */
+    CLB_MAP_PUBLISHED, /* a key of config.json under its published name */
     CLB_MAP_THETA,
     CLB_MAP_YARN_SCALES, /* fixed only */
     CLB_MAP_MOE_LAYERS,
