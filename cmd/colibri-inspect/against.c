@@ -24,7 +24,7 @@ static bool origin_get(const void *model, const struct compare_item *item, struc
     if (item->expert == UINT32_MAX)
         clb_origin_dense(model, item->index, o);
     else
-        clb_origin_expert(model, item->spec.layer, item->expert, item->part, o);
+        clb_origin_expert(model, item->spec.layer, item->expert, item->part, item->bias, o);
     out->dtype = o->dtype;
     out->rows = o->rows;
     out->cols = o->cols;

@@ -23,9 +23,16 @@ static bool file_get(const void *model, const struct compare_item *item, struct 
         const struct clb_expert_layer *x = clb_reader_experts(r, item->spec.layer);
         if (!x || item->expert >= x->count)
             return false;
-        *out = (struct compare_rows){ .tiled = true,
-                                      .m = clb_expert_matrix(r, x, item->part,
-                                                             r->data + x->offset[item->expert]) };
+        struct clb_matrix m =
+            clb_expert_matrix(r, x, item->part, r->data + x->offset[item->expert]);
+
+        if (item->bias && !m.bias)
+            return false;
+        if (item->bias)
+            m = (struct clb_matrix){
+                .dtype = CLB_F32, .rows = 1, .cols = m.rows, .tiles = (const uint8_t *)m.bias
+            };
+        *out = (struct compare_rows){ .tiled = !item->bias, .m = m };
     } else {
         const struct clb_tensor *t = clb_reader_find(r, item->spec.role, item->spec.layer);
         if (!t)
@@ -211,6 +218,20 @@ done:
 
 /* -- what there is to compare ----------------------------------------------------------------- */
 
+static struct compare_item part_item(const struct clb_expert_layer *x, uint32_t expert,
+                                     enum clb_part part, bool bias)
+{
+    const struct clb_expert_part *p = &x->part[part];
+
+    return (struct compare_item){ .spec = { .form = bias ? CLB_FORM_VECTOR : CLB_FORM_MATRIX,
+                                            .layer = x->layer,
+                                            .rows = bias ? 1 : p->rows,
+                                            .cols = bias ? p->rows : p->cols },
+                                  .expert = expert,
+                                  .part = part,
+                                  .bias = bias };
+}
+
 bool compare_items(const struct clb_reader *r, struct compare_item **item, uint32_t *n,
                    struct clb_err *err)
 {
@@ -218,7 +239,7 @@ bool compare_items(const struct clb_reader *r, struct compare_item **item, uint3
     struct compare_item *x;
 
     for (uint32_t l = 0; l < r->n_expert_layers; l++)
-        total += r->experts[l].count * CLB_PARTS;
+        total += r->experts[l].count * CLB_PARTS * (r->arch.expert_bias ? 2 : 1);
     *n = total;
     *item = x = clb_new(total, sizeof *x, err);
     if (!x)
@@ -228,15 +249,9 @@ bool compare_items(const struct clb_reader *r, struct compare_item **item, uint3
             (struct compare_item){ .spec = r->tensors[i].spec, .index = i, .expert = UINT32_MAX };
     for (uint32_t l = 0; l < r->n_expert_layers; l++) /* one part after the other: lines are runs */
         for (int p = 0; p < CLB_PARTS; p++)
-            for (uint32_t e = 0; e < r->experts[l].count; e++) {
-                const struct clb_expert_layer *layer = &r->experts[l];
-                *x++ = (struct compare_item){ .spec = { .form = CLB_FORM_MATRIX,
-                                                        .layer = layer->layer,
-                                                        .rows = layer->part[p].rows,
-                                                        .cols = layer->part[p].cols },
-                                              .expert = e,
-                                              .part = (enum clb_part)p };
-            }
+            for (int bias = 0; bias < (r->arch.expert_bias ? 2 : 1); bias++)
+                for (uint32_t e = 0; e < r->experts[l].count; e++)
+                    *x++ = part_item(&r->experts[l], e, (enum clb_part)p, bias);
     return true;
 }
 
@@ -255,7 +270,7 @@ bool compare_differs(const struct compare_result *r)
 static bool same_line(const struct compare_item *a, const struct compare_item *b)
 {
     return a->expert != UINT32_MAX && b->expert != UINT32_MAX && a->spec.layer == b->spec.layer &&
-           a->part == b->part;
+           a->part == b->part && a->bias == b->bias;
 }
 
 static void add_to_line(struct compare_line *line, const struct compare_item *item,
@@ -292,8 +307,8 @@ bool compare_lines(const struct compare_item *item, const struct compare_result 
             if (item[i].expert == UINT32_MAX)
                 clb_spec_name(&item[i].spec, x->name);
             else
-                snprintf(x->name, sizeof x->name, "layers.%u.experts.%s", item[i].spec.layer,
-                         clb_part_name[item[i].part]);
+                snprintf(x->name, sizeof x->name, "layers.%u.experts.%s%s", item[i].spec.layer,
+                         clb_part_name[item[i].part], item[i].bias ? "_bias" : "");
         }
         add_to_line(x, &item[i], &result[i]);
     }

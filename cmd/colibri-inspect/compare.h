@@ -15,6 +15,7 @@ struct compare_item {
     uint32_t index;              /* of a dense tensor: as clb_arch_tensor counts */
     uint32_t expert;
     enum clb_part part;
+    bool bias; /* of that part */
 };
 
 /* One matrix of one side. */
@@ -50,7 +51,7 @@ struct compare_result {
 bool compare_all(const struct compare_side *a, const struct compare_side *b,
                  const struct compare_item *item, uint32_t n, struct compare_result *result,
                  bool quiet, struct clb_err *err);
-/* All items of a file: dense tensors, then experts layer by layer. */
+/* All items of a file: dense tensors, then experts layer by layer, with their biases. */
 bool compare_items(const struct clb_reader *r, struct compare_item **item, uint32_t *n,
                    struct clb_err *err);
 

@@ -35,9 +35,11 @@ void clb_origin_dense(const struct clb_conversion *c, uint32_t i, struct clb_ori
 }
 
 void clb_origin_expert(const struct clb_conversion *c, uint32_t layer, uint32_t expert,
-                       enum clb_part part, struct clb_origin *out)
+                       enum clb_part part, bool bias, struct clb_origin *out)
 {
-    *out = of_view(c, &c->bind.expert[clb_bound_index(&c->bind, layer, expert, part)]);
+    const struct clb_view *v = bias ? c->bind.bias : c->bind.expert;
+
+    *out = of_view(c, &v[clb_bound_index(&c->bind, layer, expert, part)]);
 }
 
 static bool open_source(struct clb_origin *o, struct clb_err *err)

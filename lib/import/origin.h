@@ -24,7 +24,7 @@ const struct clb_arch *clb_convert_arch(const struct clb_conversion *c);
 /* The i-th tensor that the descriptor demands. */
 void clb_origin_dense(const struct clb_conversion *c, uint32_t i, struct clb_origin *out);
 void clb_origin_expert(const struct clb_conversion *c, uint32_t layer, uint32_t expert,
-                       enum clb_part part, struct clb_origin *out);
+                       enum clb_part part, bool bias, struct clb_origin *out);
 /* One row as f32, exact; read explicitly, so that a shard cut short is an error. Rows in ascending
  * order are read fastest. */
 bool clb_origin_row(struct clb_origin *o, uint32_t row, float *out, struct clb_err *err);

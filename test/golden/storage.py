@@ -215,6 +215,23 @@ def mxfp4_kept_but_infinite():
     assert not os.path.exists(os.path.join(TMP.name, "c.bin"))
 
 
+def biases_of_experts():
+    """inspect sees a bias of an expert that differs, from another file and from the checkpoint."""
+    def change(tensors):
+        k = "model.layers.1.mlp.experts.gate_up_proj_bias"
+        d, shape, raw = tensors[k]
+        at = 2 * (3 * shape[1] + 9)  # of expert 3, up, element 4
+        tensors[k] = d, shape, raw[:at] + bf16(7.5) + raw[at + 2:]
+        return tensors
+    inspect = os.path.join(BUILD, "bin", "colibri-inspect")
+    a = convert(os.path.join(FAMILIES, "gpt_oss_mxfp4"), "a.bin", "--dtype", "bf16")
+    other = rewrite("gpt_oss_mxfp4", "other_bias", change)
+    found = run(inspect, "--diff", a, convert(other, "b.bin", "--dtype", "bf16"), rc=1)
+    assert "layers.1.experts.up_bias" in found, found
+    found = run(inspect, "--against", other, a, rc=1)
+    assert "not a rounding: layers.1.experts.up_bias, expert 3, row 0, column 4" in found, found
+
+
 def shared_gate_and_up():
     """granitemoeshared: the shared expert equals the first expert, which is checked part by part."""
     def shared(config):
@@ -258,7 +275,7 @@ def sources_and_threads():
                 assert a.read() == b.read(), (name, options)
 
 
-tests = [fp8, fp8_scales_of_16_bits, mxfp4, mxfp4_kept, mxfp4_kept_but_infinite, shared_gate_and_up, llama4_beside_images, sources_and_threads]
+tests = [fp8, fp8_scales_of_16_bits, mxfp4, mxfp4_kept, mxfp4_kept_but_infinite, biases_of_experts, shared_gate_and_up, llama4_beside_images, sources_and_threads]
 failed = 0
 for i, t in enumerate(tests, 1):
     try:
