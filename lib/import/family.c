@@ -261,11 +261,22 @@ static bool disagree(struct clb_settings *c, const char *key, uint32_t value, co
     return clb_err_place(err, c->file, key, CLB_NO_OFFSET);
 }
 
-/* Values that follow from others; contradictions in the words of config.json. */
-static bool complete(struct clb_settings *c, struct clb_arch *a, struct clb_err *err)
+/* A field in the words of the descriptor, which maps use, or of config.json. */
+static const char *word_of(const struct clb_family *f, const char *field, const char *key)
+{
+    return f->map ? field : key;
+}
+
+/* Values that follow from others. */
+static bool complete(struct clb_settings *c, const struct clb_family *f, struct clb_arch *a,
+                     struct clb_err *err)
 {
     bool per_layer = false;
 
+    if (!a->n_head) { /* a map may have given it */
+        clb_fail(err, CLB_BAD_INPUT, "%s: 'n_head' is 0", c->file);
+        return clb_err_place(err, c->file, "n_head", CLB_NO_OFFSET);
+    }
     if (!a->n_kv_head)
         a->n_kv_head = a->n_head;
     if (a->attention == CLB_ATTN_MLA) {
@@ -281,8 +292,9 @@ static bool complete(struct clb_settings *c, struct clb_arch *a, struct clb_err 
     for (uint32_t l = 0; !per_layer && l < a->n_layer; l++)
         a->layer_experts[l] = a->n_expert;
     if (a->n_head % a->n_kv_head)
-        return disagree(c, "num_attention_heads", a->n_head, "no multiple of",
-                        "num_key_value_heads", a->n_kv_head, err);
+        return disagree(c, word_of(f, "n_head", "num_attention_heads"), a->n_head,
+                        "no multiple of", word_of(f, "n_kv_head", "num_key_value_heads"),
+                        a->n_kv_head, err);
     if (a->head_dim == 0 || a->head_dim % 2)
         return disagree(c, "head_dim", a->head_dim, "but must be even; see", "hidden_size",
                         a->hidden_size, err);
@@ -296,8 +308,8 @@ static bool completed(struct clb_settings *c, const struct clb_family *f, struct
     if (!a->top_k)
         return clb_setting_missing(c, "num_experts_per_tok", err);
     if (a->top_k > a->n_expert)
-        return disagree(c, "num_experts_per_tok", a->top_k, "more than", "num_local_experts",
-                        a->n_expert, err);
+        return disagree(c, word_of(f, "top_k", "num_experts_per_tok"), a->top_k, "more than",
+                        word_of(f, "n_expert", "num_local_experts"), a->n_expert, err);
     return !f->further_layers ||
            clb_setting_u32(c, f->further_layers, 0, CLB_MAX_LAYERS, &extra->n_further, err);
 }
@@ -339,7 +351,7 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
     if (f->text_config && !open_text_config(config, f, err))
         return false;
     if ((f->map && !clb_map_fields(f->map, config, a, err)) || !read_shared(config, f, a, err) ||
-        !read_keys(config, f->keys, a, err) || !complete(config, a, err) ||
+        !read_keys(config, f->keys, a, err) || !complete(config, f, a, err) ||
         (f->map && !clb_map_derive(f->map, config, a, err)) ||
         (f->derive && !f->derive(config, a, notes, err)) || !completed(config, f, a, extra, err))
         return false;
