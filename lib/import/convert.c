@@ -285,7 +285,7 @@ uint64_t clb_convert_work(const struct clb_conversion *c)
         n += c->ckpt.tensor[i].t->end - c->ckpt.tensor[i].t->begin;
     if (c->o.scale != CLB_SCALE_ROW && c->expert_dtype == CLB_INT8)
         for (uint32_t i = 0; i < c->bind.n_expert_part; i++)
-            n += clb_view_reads(&c->bind.expert[i]);
+            n += clb_view_bytes(&c->bind.expert[i]);
     return n;
 }
 

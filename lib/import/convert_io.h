@@ -55,7 +55,6 @@ struct clb_source {
     const struct clb_mapfile *file, *scale_file;
     enum clb_dtype dtype; /* of the rows: f32, fp16 or bf16 */
     bool along;           /* the checksum grows while rows are read */
-    bool counts;          /* for the progress: bytes that are read the first time */
     uint64_t wanted;      /* up to this byte the kernel was told to read ahead */
     uint32_t crc, scale_crc;
 };

@@ -208,7 +208,6 @@ bool clb_source_open(struct clb_source *s, struct clb_worker *w, struct clb_conv
         .along = v->counts && !io->measuring && clb_view_is_slice(v),
         .wanted = t->t->begin + v->slice * slice_bytes(t, v->slices) + AHEAD,
     };
-    s->counts = s->along || io->measuring;
     if (v->block_rows && !load_scales(s, err))
         return false;
     if (io->measuring)
@@ -236,10 +235,10 @@ static bool read_stored(struct clb_source *s, uint64_t index, size_t n, void *to
                    &s->wanted);
     if (!clb_mapfile_read(s->file, to, at, bytes, err))
         return false;
-    if (s->along)
-        s->crc = clb_crc32(s->crc, to, bytes);
-    if (s->counts)
-        report(s->io, bytes);
+    if (!s->along)
+        return true;
+    s->crc = clb_crc32(s->crc, to, bytes);
+    report(s->io, bytes);
     return true;
 }
 
@@ -373,6 +372,8 @@ bool clb_source_rows(struct clb_source *s, uint32_t row, uint32_t n, void *out, 
     size_t row_bytes = s->v->cols * value_bytes(s->dtype);
     uint8_t *to = out;
 
+    if (s->io->measuring)
+        report(s->io, clb_view_byte(s->v, (uint64_t)n * s->v->cols));
     while (n > 0) {
         uint32_t left = s->v->group_rows - row % s->v->group_rows, some = n < left ? n : left;
 

@@ -46,9 +46,7 @@ bool clb_view_is_turned(const struct clb_view *v)
     return v->col_step > 1 && v->rows > 1;
 }
 
-uint64_t clb_view_reads(const struct clb_view *v)
+uint64_t clb_view_bytes(const struct clb_view *v)
 {
-    uint64_t spaced = clb_view_is_turned(v) ? v->row_step : 1;
-
-    return clb_view_byte(v, (uint64_t)v->rows * v->cols) * spaced;
+    return clb_view_byte(v, (uint64_t)v->rows * v->cols);
 }

@@ -41,7 +41,7 @@ bool clb_view_is_slice(const struct clb_view *v);
 /* Row and column swapped: a row is spread over the slice. */
 bool clb_view_is_turned(const struct clb_view *v);
 
-/* Bytes that are read for all of its rows. */
-uint64_t clb_view_reads(const struct clb_view *v);
+/* Bytes of all of its elements. */
+uint64_t clb_view_bytes(const struct clb_view *v);
 
 #endif

@@ -7,7 +7,7 @@ holds are those of the source files, and the number of threads changes no byte.
 
 Prints TAP. Standard library only.
 """
-import json, os, shutil, struct, subprocess, sys, tempfile, zlib
+import json, os, random, shutil, struct, subprocess, sys, tempfile, zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
@@ -171,6 +171,36 @@ def fp8():
     same_blocks("deepseek_v3_fp8", fp8_to_f32, [["--dtype", "f32"], ["--dtype", "int8"], ["--scale", "tensor"]])
 
 
+def fp8_of_all_experts():
+    """A stacked tensor, with blocks that fit neither rows nor columns: random codes, and what they stand for."""
+    rng = random.Random(4)
+
+    def shaped(tensors, k):
+        n, rows, cols = tensors[k][1]
+        grid = -(-rows // 24), -(-cols // 28)
+        codes = bytes(rng.choice([c for c in range(256) if c & 127 != 127]) for _ in range(n * rows * cols))
+        scales = [f32(rng.uniform(0.001, 0.01)) for _ in range(n * grid[0] * grid[1])]
+        return (n, rows, cols), grid, codes, scales
+
+    for source, name in ("granitemoe", "block_sparse_moe.input_linear.weight"), ("llama4_text", "feed_forward.experts.gate_up_proj"):
+        coded, decoded = {}, {}
+        tensors = load(os.path.join(FAMILIES, source))
+        for k in sorted(tensors):
+            if not k.endswith(name):
+                coded[k] = decoded[k] = tensors[k]
+                continue
+            (n, rows, cols), grid, codes, scales = shaped(tensors, k)
+            at = lambda e, r, c: (e * grid[0] + r // 24) * grid[1] + c // 28
+            values = [f32(e4m3(codes[(e * rows + r) * cols + c]) * scales[at(e, r, c)]) for e in range(n) for r in range(rows) for c in range(cols)]
+            coded[k] = "F8_E4M3", [n, rows, cols], codes
+            coded[k + "_scale_inv"] = "F32", [n, *grid], struct.pack(f"<{len(scales)}f", *scales)
+            decoded[k] = "F32", [n, rows, cols], struct.pack(f"<{len(values)}f", *values)
+        announced = lambda c: c.update(quantization_config={"quant_method": "fp8", "weight_block_size": [24, 28]})
+        a = rewrite(source, source + "_fp8", lambda _: coded, announced)
+        b = rewrite(source, source + "_f32", lambda _: decoded)
+        assert blocks(convert(a, "a.bin", "--dtype", "f32")) == blocks(convert(b, "b.bin", "--dtype", "f32")), source
+
+
 def fp8_scales_of_16_bits():
     """Scales may be bf16: those of the checkpoint, rounded, against the same rounded in f32."""
     def rounded(as_bf16):
@@ -275,7 +305,7 @@ def sources_and_threads():
                 assert a.read() == b.read(), (name, options)
 
 
-tests = [fp8, fp8_scales_of_16_bits, mxfp4, mxfp4_kept, mxfp4_kept_but_infinite, biases_of_experts, shared_gate_and_up, llama4_beside_images, sources_and_threads]
+tests = [fp8, fp8_of_all_experts, fp8_scales_of_16_bits, mxfp4, mxfp4_kept, mxfp4_kept_but_infinite, biases_of_experts, shared_gate_and_up, llama4_beside_images, sources_and_threads]
 failed = 0
 for i, t in enumerate(tests, 1):
     try:
