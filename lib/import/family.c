@@ -226,7 +226,7 @@ static bool unknown_family(struct clb_settings *c, const char *type, const char 
                                     not_run[i].field);
     if (has_experts(c))
         return clb_setting_fail(
-            c, e, err, "'%s' is not known; known are %s; --map describes others", type, known);
+            c, e, err, "'%s' is not known (--map describes others); known are %s", type, known);
     return clb_setting_fail(
         c, e, err, "'%s' is a dense model; only Mixture-of-Experts models are served", type);
 }

@@ -236,7 +236,7 @@ void clb_setting_no_effect(struct clb_settings *s, const char *key)
 bool clb_setting_fail(const struct clb_settings *s, const struct clb_setting *e,
                       struct clb_err *err, const char *fmt, ...)
 {
-    char why[256], field[128];
+    char why[420], field[128];
     va_list ap;
 
     va_start(ap, fmt);
