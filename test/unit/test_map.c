@@ -324,14 +324,17 @@ static void random_edits(void)
 {
     const char *count = getenv("MUTATIONS");
     unsigned long n_try = count ? strtoul(count, NULL, 10) : 4000, accepted = 0;
-    static char text[8192];
+    static char text[8192], with[sizeof config_json];
     struct clb_err err, check;
 
     for (unsigned long i = 0; i < n_try; i++) {
-        size_t n = strlen(MAP);
+        size_t n = strlen(MAP), digit = rnd(sizeof config_json - 1);
 
         memcpy(text, MAP, n);
-        for (uint32_t k = 1 + rnd(2); k > 0; k--) {
+        memcpy(with, config_json, sizeof with);
+        if (with[digit] >= '0' && with[digit] <= '9')
+            with[digit] = "0127"[rnd(4)];
+        for (uint32_t k = rnd(3); k > 0; k--) {
             size_t from = rnd((uint32_t)n), to = rnd((uint32_t)n), len = 1 + rnd(24);
 
             len = len < n - from ? len : n - from;
@@ -344,7 +347,7 @@ static void random_edits(void)
                 memmove(text + to, text + from, len < n - to ? len : n - to);
             }
         }
-        if (read_with(text, n, config_json, &err)) {
+        if (read_with(text, n, with, &err)) {
             accepted++;
             CHECK(clb_arch_check(&a, &check));
         } else {
