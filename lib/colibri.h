@@ -488,7 +488,7 @@ struct colibri_request {
 /* Answers at once. COLIBRI_BUSY: the queue is full. COLIBRI_USAGE: a field is wrong, or the prompt
  * does not fit in the context; COLIBRI_NO_SPACE: prompt and answer can never fit in the KV memory,
  * even alone. The error's field is the member's name, the text has the numbers. `ticket` may be
- * NULL. */
+ * NULL. The owner may call back before this returns. */
 COLIBRI_API int colibri_scheduler_submit(struct colibri_scheduler *scheduler,
                                          const struct colibri_request *request, uint64_t *ticket);
 /* Its choices finish (as cancelled) at the next step. Nothing happens when it has finished. */

@@ -13,6 +13,7 @@
 #include "test/tiny_model.h"
 
 enum { VOCAB = 2048, LONGEST = 320, MOST_NEW = 160, CONTEXT = 384, JOBS = 48 };
+static int n_jobs = 24; /* JOBS when there is time */
 
 static struct clb_text tables;
 static struct tiny tiny;
@@ -219,7 +220,7 @@ static void make_jobs(uint64_t seed, int32_t kv_dtype)
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < LONGEST; k++)
             common[i][k] = (int32_t)roll(VOCAB);
-    for (int i = 0; i < JOBS; i++) {
+    for (int i = 0; i < n_jobs; i++) {
         struct job *j = &job[i];
         uint32_t kind = roll(5), shared = roll(4) ? roll(260) : 128;
 
@@ -275,10 +276,10 @@ static struct colibri_scheduler_stats crowd(const struct colibri_scheduler_optio
     size_t n_left = 1;
     int n = 0, n_cancelled = 0;
 
-    for (int i = 0; i < JOBS; i++)
+    for (int i = 0; i < n_jobs; i++)
         forget(&job[i]);
-    for (int pass = 0; n < JOBS || n_left > 0; pass++) {
-        for (int more = pass ? (int)roll(3) : JOBS / 2; more > 0 && n < JOBS; more--, n++)
+    for (int pass = 0; n < n_jobs || n_left > 0; pass++) {
+        for (int more = pass ? (int)roll(3) : n_jobs / 2; more > 0 && n < n_jobs; more--, n++)
             ticket[n] = submit(s, &job[n]);
         int victim = (int)roll((uint32_t)n);
         if (cancels && roll(3) == 0 && victim % 4 == 0 && !job[victim].cancelled) {
@@ -290,10 +291,10 @@ static struct colibri_scheduler_stats crowd(const struct colibri_scheduler_optio
         if (cancels && job[victim].cancelled)
             CHECK_EQ(job[victim].n_finished, 1); /* within one pass */
     }
-    for (int i = 0; i < JOBS; i++)
+    for (int i = 0; i < n_jobs; i++)
         same(&job[i]);
     struct colibri_scheduler_stats st = stats_of(s);
-    CHECK_EQ(st.finished, JOBS);
+    CHECK_EQ(st.finished, n_jobs);
     CHECK_EQ(st.cancelled, n_cancelled);
     CHECK(!cancels || n_cancelled > 0);
     CHECK_EQ(st.kv_used, 0);
@@ -312,7 +313,7 @@ static void every_answer_is_the_one_alone(void)
         make_jobs(11u + (unsigned)i, kv_dtypes[i]);
         struct colibri_scheduler_options o = { .context = CONTEXT, .kv_dtype = kv_dtypes[i] };
         struct colibri_scheduler_stats st = crowd(&o, false);
-        CHECK(st.cached_tokens > 1000);
+        CHECK(st.cached_tokens > 500);
         CHECK_EQ(st.preempted, 0);
         o.max_sequences = 1;
         o.no_prefix_cache = true;
@@ -324,11 +325,11 @@ static void every_answer_is_the_one_alone(void)
                                                 .kv_dtype = kv_dtypes[i],
                                                 .prefill_chunk = 50,
                                                 .shared_chunk = 7,
-                                                .kv_tokens = CONTEXT * 2 };
+                                                .kv_tokens = CONTEXT + 128 };
         st = crowd(&o, true);
         preempted += st.preempted;
     }
-    CHECK(preempted > 0); /* memory for two of twenty */
+    CHECK(preempted > 0); /* memory for one of twenty, and a bit */
 }
 
 /* -- what is shared ---------------------------------------------------------------------------- */
@@ -874,7 +875,7 @@ static void some_requests_are_profiled(void)
 
 /* -- many threads ------------------------------------------------------------------------------ */
 
-enum { THREADS = 4, PER_THREAD = JOBS / THREADS };
+enum { THREADS = 4 };
 
 struct caller {
     struct colibri_scheduler *s;
@@ -886,7 +887,7 @@ static void *call(void *arg)
     struct caller *c = arg;
     struct colibri_scheduler_stats st = { .size = sizeof st };
 
-    for (int i = 0; i < PER_THREAD; i++) {
+    for (int i = 0; i < n_jobs / THREADS; i++) {
         struct job *j = &job[c->first + i];
         const char *stop[2];
         struct colibri_request r = request_of(j, stop);
@@ -917,20 +918,20 @@ static void requests_of_many_threads(void)
     pthread_t thread[THREADS];
     uint64_t finished = 0;
 
-    for (int i = 0; i < JOBS; i++)
+    for (int i = 0; i < n_jobs; i++)
         forget(&job[i]);
     for (int i = 0; i < THREADS; i++) {
-        caller[i] = (struct caller){ s, i * PER_THREAD, i % 2 };
+        caller[i] = (struct caller){ s, i * n_jobs / THREADS, i % 2 };
         CHECK(!pthread_create(&thread[i], NULL, call, &caller[i]));
     }
-    while (finished < JOBS) {
+    while (finished < (uint64_t)n_jobs) {
         CHECK_EQ(colibri_scheduler_wait(s, 1000), 0);
         CHECK_EQ(colibri_scheduler_step(s, NULL), 0);
         finished = stats_of(s).finished;
     }
     for (int i = 0; i < THREADS; i++)
         CHECK(!pthread_join(thread[i], NULL));
-    for (int i = 0; i < JOBS; i++)
+    for (int i = 0; i < n_jobs; i++)
         same(&job[i]);
     CHECK_EQ(stats_of(s).kv_used, 0);
     colibri_scheduler_wake(s); /* an idle one sleeps until then */
@@ -1005,7 +1006,7 @@ static void other_kinds_of_models(void)
                                                .prefill_chunk = 100,
                                                .kv_tokens = 3 * CONTEXT };
         struct colibri_scheduler_stats st = crowd(&o, i == 1);
-        CHECK(st.cached_tokens > 500);
+        CHECK(st.cached_tokens > 200);
         unload_model();
     }
 }
@@ -1064,8 +1065,8 @@ static void a_pass_that_fails(void)
 
 int main(void)
 {
-    setvbuf(stdout, NULL, _IOLBF, 0);
     static char json[1 << 20];
+    const char *full = getenv("COLIBRI_TEST_FULL");
     struct clb_err err;
     struct clb_arch a;
     FILE *f = fopen("examples/demo-model/tokenizer.json", "rb");
@@ -1074,6 +1075,7 @@ int main(void)
     if (!f || fclose(f) ||
         !clb_hf_tokenizer_compile(&tables, json, n, "tokenizer.json", VOCAB, &err))
         return 1;
+    n_jobs = full && *full ? JOBS : n_jobs;
     tiny_arch(&a);
     a.vocab_size = VOCAB;
     load_model(&a, 1);
