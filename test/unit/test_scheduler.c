@@ -12,7 +12,7 @@
 #include "test/check.h"
 #include "test/tiny_model.h"
 
-enum { VOCAB = 2048, LONGEST = 320, MOST_NEW = 160, CONTEXT = 384, JOBS = 48 };
+enum { VOCAB = 2048, LONGEST = 320, MOST_NEW = 160, CONTEXT = 384, JOBS = 36 };
 static int n_jobs = 24; /* JOBS when there is time */
 
 static struct clb_text tables;
