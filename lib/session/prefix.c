@@ -232,9 +232,9 @@ static void drop(struct clb_prefix *p, int32_t i)
     p->free = i;
 }
 
-/* Entries are older than those before them (clb_prefix_touch), and who has the block of an entry has
- * those before it as well: so the oldest that nobody has is one that nothing continues. Were it
- * not, its successors would hang on whatever takes its place. */
+/* Entries are older than those before them (clb_prefix_touch), and who has the block of an entry
+ * has those before it as well: so the oldest that nobody has is one that nothing continues. Were
+ * it not, its successors would hang on whatever takes its place. */
 bool clb_prefix_evict(struct clb_prefix *p)
 {
     for (int32_t i = p->oldest; i != NONE; i = p->entry[i].newer)
