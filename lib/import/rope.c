@@ -293,14 +293,20 @@ static bool open_object(struct rope *r, struct clb_settings *config, struct clb_
 static bool read_dim(struct rope *r, const struct clb_rope_source *from, const struct clb_arch *a,
                      struct clb_err *err)
 {
-    double part = 1;
+    double part = 0;
 
-    r->dim = a->rope_dim ? a->rope_dim : a->head_dim;
     if (from->partial &&
         !read_either(r, from->config, "partial_rotary_factor", 1e-6, 1, &part, err))
         return false;
-    if (!a->rope_dim)
-        r->dim = (uint32_t)((double)a->head_dim * part);
+    r->dim = part > 0      ? (uint32_t)((double)a->head_dim * part)
+             : a->rope_dim ? a->rope_dim
+                           : a->head_dim;
+    if (a->rope_dim && r->dim != a->rope_dim) {
+        clb_fail(err, CLB_BAD_INPUT,
+                 "%s: 'partial_rotary_factor' %g rotates %u of %u dimensions, but %u is given too",
+                 from->config->file, part, r->dim, a->head_dim, a->rope_dim);
+        return clb_err_place(err, from->config->file, "partial_rotary_factor", CLB_NO_OFFSET);
+    }
     if (r->dim >= 2 && r->dim % 2 == 0)
         return true;
     clb_fail(err, CLB_BAD_INPUT, "%s: %u dimensions of a head of %u are to be rotated",

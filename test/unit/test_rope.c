@@ -10,19 +10,26 @@ static float inv_freq[CLB_MAX_ROPE / 2], inv_freq_long[CLB_MAX_ROPE / 2];
 static struct clb_problems problems;
 static struct clb_err err;
 
-static bool read_rope(const char *json, uint32_t dim, uint32_t max_positions)
+static bool read_part(const char *json, uint32_t dim, uint32_t max_positions, bool partial,
+                      uint32_t rope_dim)
 {
     struct clb_settings config = { 0 };
-    struct clb_rope_source from = { &config, 1e4, false, false, NULL, 0 };
+    struct clb_rope_source from = { &config, 1e4, partial, false, NULL, 0 };
 
     clb_problems_free(&problems);
-    arch = (struct clb_arch){ .head_dim = dim, .max_positions = max_positions };
+    arch = (struct clb_arch){ .head_dim = dim, .max_positions = max_positions,
+                              .rope_dim = rope_dim };
     bool ok = clb_settings_read(&config, json, strlen(json), "config.json", &err) &&
               clb_rope_read(&from, &arch, inv_freq, inv_freq_long, &problems, &err) &&
               clb_problems_none(&problems, "config.json", &err);
     clb_settings_free(&config);
     clb_problems_free(&problems);
     return ok;
+}
+
+static bool read_rope(const char *json, uint32_t dim, uint32_t max_positions)
+{
+    return read_part(json, dim, max_positions, false, 0);
 }
 
 static void expect(const float *want, uint32_t n, double scale)
@@ -228,8 +235,26 @@ static void refuses_contradictions(void)
     CHECK_HAS(err.text, "is 64, but 'original_max_position_embeddings' outside is 32");
 }
 
+/* As a share of a head, as a width (MiniMax), or both, if they agree. */
+static void a_part_of_a_head(void)
+{
+    CHECK(read_part("{\"partial_rotary_factor\":0.5}", 16, 64, true, 0));
+    CHECK_EQ(arch.rope_dim, 8);
+    CHECK(read_part("{}", 16, 64, true, 8));
+    CHECK_EQ(arch.rope_dim, 8);
+    CHECK(read_part("{\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", 16, 64, true, 8));
+    CHECK(!read_part("{\"partial_rotary_factor\":0.25}", 16, 64, true, 8));
+    CHECK_HAS(err.text, "'partial_rotary_factor' 0.25 rotates 4 of 16 dimensions, but 8 is given");
+    CHECK(!read_part("{\"partial_rotary_factor\":0.5,\"rope_parameters\":"
+                     "{\"partial_rotary_factor\":0.25}}",
+                     16, 64, true, 0));
+    CHECK(!read_part("{\"partial_rotary_factor\":0.1}", 16, 64, true, 0));
+    CHECK_HAS(err.text, "1 dimensions of a head of 16");
+}
+
 int main(void)
 {
+    TEST(a_part_of_a_head);
     TEST(plain_and_linear);
     TEST(yarn);
     TEST(llama3);

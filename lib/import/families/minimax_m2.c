@@ -32,7 +32,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
     uint32_t kind[CLB_MAX_LAYERS];
 
     (void)notes;
-    clb_setting_no_effect(config, "mtp_transformer_layers");
+    clb_setting_no_effect(config, "use_mtp"); /* predicts further tokens */
     for (uint32_t l = 0; l < a->n_layer; l++)
         kind[l] = 1;
     if (!clb_family_per_layer(config, "attn_type_list", a, 1, 1, kind, err))
@@ -41,14 +41,15 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
            clb_family_word(config, "qk_norm_type", "per_layer", err) &&
            clb_family_flag(config, "use_qk_norm", true, err) &&
            clb_family_flag(config, "use_routing_bias", true, err) &&
-           clb_family_flag(config, "use_mtp", false, err) &&
-           clb_family_number(config, "num_mtp_modules", 0, err) &&
+           clb_family_number(config, "mtp_transformer_layers", 1, err) &&
            clb_family_number(config, "shared_intermediate_size", 0, err);
 }
 
 const struct clb_family clb_family_minimax_m2 = {
     .model_type = "minimax_m2",
     .default_theta = 5e6,
+    .partial_rotary = true,
+    .further_layers = "num_mtp_modules",
     .start = start,
     .keys = keys,
     .tensors = tensors,
