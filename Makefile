@@ -209,6 +209,23 @@ $(EMU)/bin/race/%: $(EMU)/race/test/cuda-emu/%.cu.o $(call EMU_OBJ,race,emu_nora
 	$(Q)$(CXX) -o $@ $^ $(LDLIBS)
 emu: $(foreach t,$(EMU_TESTS),$(EMU)/bin/san/$t $(EMU)/bin/race/$t) ; @:
 
+# -- CUDA (doc/cuda.md) -------------------------------------------------------
+# The architectures that this nvcc knows of; CUDA_ARCHS='80 90' for a quick build. The last one's PTX serves newer devices.
+# Products are never merged into sums by the compiler: two kernels must not round one expression in two ways.
+NVCC        = $(firstword $(wildcard /usr/local/cuda/bin/nvcc) nvcc)
+CUDA_ARCHS  = $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch)),75 80 86 87 89 90 100 120)
+NVCC_FLAGS  = -I. -std=c++17 -O3 -fmad=false -Werror all-warnings -Xptxas -v \
+              -Xcompiler=-fPIC,-fno-exceptions,-fno-rtti,-Wall \
+              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
+              -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+CUDA_OBJ   := $(patsubst %,$(BUILD)/nvcc/%.o,$(wildcard kernels/cuda/*.cu))
+$(BUILD)/nvcc/%.o: % $(wildcard kernels/cuda/*.cuh kernels/cuda/*.h)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -c -o $@ $< 2>$@.log || { grep -v '^ptxas info' $@.log; exit 1; }
+cuda-kernels: $(CUDA_OBJ)                ## compile the CUDA kernels with nvcc: registers of each
+	@tools/cuda_report.sh $(CUDA_OBJ:%=%.log)
+
 SAN_FLAGS  := -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
 SAN_BUILD  := $(BUILD)/san
 TSAN_BUILD := $(BUILD)/tsan
@@ -291,7 +308,7 @@ clean:                                   ## remove the build folder
 help:                                    ## print this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all lib programs examples units emu setup demo test test-full test-cuda-emu check-unit \
+.PHONY: all lib programs examples units emu cuda-kernels setup demo test test-full test-cuda-emu check-unit \
         check-san check-aarch64 check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
 -include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \

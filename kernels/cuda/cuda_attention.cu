@@ -1,11 +1,12 @@
-// cuda_attention.cu - softmax(q k) v over pages of 64 positions. A block is four warps on up to 16
-// queries of one KV head. For each page, a warp takes 16 of its keys for the scores, then every
-// fourth 8 columns of the values; scores meet in shared memory. Both products read four inputs of a
-// lane side by side, on both sides, and so let mma permute them alike (see widen.cuh).
+// cuda_attention.cu - softmax(q k) v over pages of 64 positions. A block is four warps (for wide
+// values eight) on up to 16 queries of one KV head. For each page, a warp takes its share of the 64
+// keys for the scores, then every fourth 8 columns of the values; scores meet in shared memory.
+// Both products read four inputs of a lane side by side, on both sides, and so let mma permute them
+// alike (see widen.cuh).
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/warp.cuh"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, QUERIES = CLB_CUDA_QUERIES, PAGE = 64 };
+enum { WARPS_MOST = 8, FOLD_THREADS = 128, QUERIES = CLB_CUDA_QUERIES, PAGE = 64 };
 enum { LD_P = PAGE + 16 }; // 8 words more than a multiple of 32: rows do not share banks
 
 static __host__ __device__ __forceinline__ uint32_t ld_query(uint32_t key_dim)
@@ -14,14 +15,14 @@ static __host__ __device__ __forceinline__ uint32_t ld_query(uint32_t key_dim)
 }
 static size_t shared_bytes(uint32_t key_dim)
 {
-    return QUERIES * ((ld_query(key_dim) + LD_P) * sizeof(uint16_t) + 2 * WARPS * sizeof(float) +
-                      2 * sizeof(uint32_t));
+    return QUERIES * ((ld_query(key_dim) + LD_P) * sizeof(uint16_t) +
+                      2 * WARPS_MOST * sizeof(float) + 2 * sizeof(uint32_t));
 }
 
 // What the warps of a block share.
 struct shared_rows {
     uint16_t *q, *p;       // [QUERIES][ld_query], [QUERIES][LD_P]
-    float *most, *sum;     // [WARPS][QUERIES] of the page at hand
+    float *most, *sum;     // [WARPS_MOST][QUERIES] of the page at hand
     uint32_t *first, *end; // [QUERIES] a query sees keys first .. end - 1
     uint32_t ld_q;
 };
@@ -80,7 +81,7 @@ static __device__ __forceinline__ void load_queries(const struct clb_cuda_attent
     for (uint32_t i = 0; i < QUERIES; i++) {
         const float *q = a.q + row_of(a, t, i < t.n ? i : 0) * a.ld_q;
         q += head_of(a, t, i < t.n ? i : 0) * a.kv.key_dim;
-        for (uint32_t d = threadIdx.x; d < width; d += THREADS)
+        for (uint32_t d = threadIdx.x; d < width; d += blockDim.x)
             s.q[i * s.ld_q + d] = f32_to_f16(i < t.n && d < a.kv.key_dim ? q[d] : 0);
     }
     if (threadIdx.x < QUERIES) {
@@ -107,10 +108,12 @@ static __device__ __forceinline__ void load_rows(uint32_t out[4], const uint16_t
     out[3] = lower.y;
 }
 
-// The warp's 16 keys: scores of rows g and g + 8, -inf where a row does not see the key.
+// The warp's keys, TILES times 8: scores of rows g and g + 8, -inf where a row does not see the
+// key.
+template <int TILES>
 static __device__ __forceinline__ void score(const struct clb_cuda_attention &a,
                                              const struct shared_rows &s, const uint16_t *keys,
-                                             uint32_t page, float c[2][4])
+                                             uint32_t page, float c[TILES][4])
 {
     const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
     const uint32_t width = clb_cuda_kv_keys(a.kv.key_dim);
@@ -119,17 +122,18 @@ static __device__ __forceinline__ void score(const struct clb_cuda_attention &a,
         uint32_t q[4];
         load_rows(q, s.q, s.ld_q, d);
         UNROLL
-        for (uint32_t n = 0; n < 2; n++) {
-            const uint2 k = *(const uint2 *)(keys + ((2 * warp + n) * 8 + g) * width + d);
+        for (uint32_t n = 0; n < TILES; n++) {
+            const uint2 k = *(const uint2 *)(keys + ((TILES * warp + n) * 8 + g) * width + d);
             const uint32_t column[2] = { k.x, k.y };
             mma_f16(c[n], q, column);
         }
     }
     UNROLL
-    for (uint32_t n = 0; n < 2; n++)
+    for (uint32_t n = 0; n < TILES; n++)
         UNROLL
     for (uint32_t i = 0; i < 4; i++) {
-        uint32_t key = page * PAGE + (2 * warp + n) * 8 + 2 * t + (i & 1), row = g + 8 * (i >> 1);
+        uint32_t key = page * PAGE + (TILES * warp + n) * 8 + 2 * t + (i & 1),
+                 row = g + 8 * (i >> 1);
         float v = c[n][i] * a.scale;
         if (a.softcap > 0)
             v = a.softcap * tanhf(v / a.softcap);
@@ -138,15 +142,18 @@ static __device__ __forceinline__ void score(const struct clb_cuda_attention &a,
 }
 
 // Rows' maxima over the page; then p, its sums, and what old sums are worth (decay).
-static __device__ __forceinline__ void exponents(const struct shared_rows &s, float c[2][4],
+template <int WARPS, int TILES>
+static __device__ __forceinline__ void exponents(const struct shared_rows &s, float c[TILES][4],
                                                  float m[2], float decay[2])
 {
     const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
 
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        float most =
-            fmaxf(fmaxf(c[0][2 * h], c[0][2 * h + 1]), fmaxf(c[1][2 * h], c[1][2 * h + 1]));
+        float most = -INFINITY;
+        UNROLL
+        for (uint32_t n = 0; n < TILES; n++)
+            most = fmaxf(most, fmaxf(c[n][2 * h], c[n][2 * h + 1]));
         most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 1));
         most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 2));
         if (!t)
@@ -163,11 +170,11 @@ static __device__ __forceinline__ void exponents(const struct shared_rows &s, fl
         decay[h] = m[h] == -INFINITY ? 0 : expf(m[h] - most);
         m[h] = most;
         UNROLL
-        for (uint32_t n = 0; n < 2; n++) {
+        for (uint32_t n = 0; n < TILES; n++) {
             float one = c[n][2 * h] == -INFINITY ? 0 : expf(c[n][2 * h] - most);
             float two = c[n][2 * h + 1] == -INFINITY ? 0 : expf(c[n][2 * h + 1] - most);
             sum += one + two;
-            *(uint32_t *)(s.p + row * LD_P + (2 * warp + n) * 8 + 2 * t) =
+            *(uint32_t *)(s.p + row * LD_P + (TILES * warp + n) * 8 + 2 * t) =
                 f32_to_f16(one) | (uint32_t)f32_to_f16(two) << 16;
         }
         sum += __shfl_xor_sync(ALL_LANES, sum, 1);
@@ -178,7 +185,7 @@ static __device__ __forceinline__ void exponents(const struct shared_rows &s, fl
     __syncthreads();
 }
 
-template <int TILES>
+template <int WARPS, int TILES>
 static __device__ __forceinline__ void one_page(const struct clb_cuda_attention &a,
                                                 const struct shared_rows &s, const uint16_t *keys,
                                                 uint32_t page, split_sums<TILES> &sums)
@@ -186,10 +193,11 @@ static __device__ __forceinline__ void one_page(const struct clb_cuda_attention 
     const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
     const uint16_t *values = keys + PAGE * clb_cuda_kv_keys(a.kv.key_dim);
     const uint32_t tiles = clb_cuda_kv_values(a.kv.value_dim) / 8;
-    float c[2][4] = {}, decay[2];
+    enum { KEYS = PAGE / 8 / WARPS };
+    float c[KEYS][4] = {}, decay[2];
 
-    score(a, s, keys, page, c);
-    exponents(s, c, sums.m, decay);
+    score<KEYS>(a, s, keys, page, c);
+    exponents<WARPS, KEYS>(s, c, sums.m, decay);
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
         float sum = 0;
@@ -246,7 +254,7 @@ static __device__ __forceinline__ uint16_t finish(const struct clb_cuda_attentio
 }
 
 // Calls f(query, column, i, j) for every value of o[j][i] that there is.
-template <int TILES, class F>
+template <int WARPS, int TILES, class F>
 static __device__ __forceinline__ void each_value(const struct clb_cuda_attention &a, uint32_t n,
                                                   F f)
 {
@@ -272,7 +280,7 @@ static __device__ __forceinline__ float *partial_of(const struct clb_cuda_attent
 }
 
 // A split to memory: per query its o, then m and l.
-template <int TILES>
+template <int WARPS, int TILES>
 static __device__ __forceinline__ void store_split(const struct clb_cuda_attention &a,
                                                    uint32_t split, uint32_t n,
                                                    const split_sums<TILES> &s)
@@ -280,7 +288,7 @@ static __device__ __forceinline__ void store_split(const struct clb_cuda_attenti
     float *to = partial_of(a, split);
     const uint32_t width = a.kv.value_dim, g = (threadIdx.x & 31) >> 2;
 
-    each_value<TILES>(a, n, [&](uint32_t query, uint32_t column, uint32_t i, uint32_t j) {
+    each_value<WARPS, TILES>(a, n, [&](uint32_t query, uint32_t column, uint32_t i, uint32_t j) {
         to[query * (width + 2) + column] = s.o[j][i];
     });
     UNROLL
@@ -319,15 +327,15 @@ static __device__ __forceinline__ struct shared_rows carve(unsigned char *at, ui
     s.q = (uint16_t *)at;
     s.p = s.q + QUERIES * s.ld_q;
     s.most = (float *)(s.p + QUERIES * LD_P);
-    s.sum = s.most + WARPS * QUERIES;
-    s.first = (uint32_t *)(s.sum + WARPS * QUERIES);
+    s.sum = s.most + WARPS_MOST * QUERIES;
+    s.first = (uint32_t *)(s.sum + WARPS_MOST * QUERIES);
     s.end = s.first + QUERIES;
     return s;
 }
 
-// TILES times 32 columns of values are the most that there may be.
-template <int TILES>
-static __global__ void __launch_bounds__(THREADS) attention(const struct clb_cuda_attention a)
+// 8 * WARPS * TILES columns of values are the most that there may be.
+template <int WARPS, int TILES>
+static __global__ void __launch_bounds__(32 * WARPS) attention(const struct clb_cuda_attention a)
 {
     CLB_DYNAMIC_SHARED(unsigned char, memory);
     const struct shared_rows s = carve(memory, a.kv.key_dim);
@@ -350,18 +358,18 @@ static __global__ void __launch_bounds__(THREADS) attention(const struct clb_cud
         reset(sums);
         for (uint32_t page = begin; page < stop; page++)
             if ((page + 1) * PAGE > from && page * PAGE < end)
-                one_page(a, s,
-                         (const uint16_t *)(a.kv.pages + table[page] * a.kv.page_bytes +
-                                            blockIdx.y * a.kv.head_bytes),
-                         page, sums);
+                one_page<WARPS>(a, s,
+                                (const uint16_t *)(a.kv.pages + table[page] * a.kv.page_bytes +
+                                                   blockIdx.y * a.kv.head_bytes),
+                                page, sums);
         if (a.split_first)
-            store_split(a, split, t.n, sums);
+            store_split<WARPS>(a, split, t.n, sums);
         else
             fold_split(total, sums);
     }
     if (a.split_first)
         return;
-    each_value<TILES>(a, t.n, [&](uint32_t query, uint32_t column, uint32_t i, uint32_t j) {
+    each_value<WARPS, TILES>(a, t.n, [&](uint32_t query, uint32_t column, uint32_t i, uint32_t j) {
         uint32_t head = head_of(a, t, query);
         a.out[row_of(a, t, query) * a.ld_out + head * a.kv.value_dim + column] =
             finish(a, total.m[i >> 1], total.l[i >> 1], total.o[j][i], head);
@@ -369,12 +377,13 @@ static __global__ void __launch_bounds__(THREADS) attention(const struct clb_cud
 }
 
 // Splits that lie in memory, in the order in which one block would have taken them.
-static __global__ void __launch_bounds__(THREADS) attention_fold(const struct clb_cuda_attention a)
+static __global__ void __launch_bounds__(FOLD_THREADS)
+    attention_fold(const struct clb_cuda_attention a)
 {
     const struct clb_cuda_queries t = a.tile[blockIdx.x];
     const uint32_t width = a.kv.value_dim, splits = clb_cuda_splits(a.last_position);
 
-    for (uint32_t v = threadIdx.x; v < t.n * width; v += THREADS) {
+    for (uint32_t v = threadIdx.x; v < t.n * width; v += FOLD_THREADS) {
         const uint32_t query = v / width, head = head_of(a, t, query);
         float m = -INFINITY, l = 0, o = 0;
 
@@ -390,7 +399,7 @@ static __global__ void __launch_bounds__(THREADS) attention_fold(const struct cl
     }
 }
 
-static __global__ void append(const struct clb_cuda_append a)
+static __global__ void __launch_bounds__(FOLD_THREADS) append(const struct clb_cuda_append a)
 {
     const uint32_t row = blockIdx.x, position = a.position[row], at = position % PAGE;
     const uint32_t width = clb_cuda_kv_keys(a.kv.key_dim);
@@ -402,9 +411,9 @@ static __global__ void append(const struct clb_cuda_append a)
         const float *k = a.key + row * a.ld_key + head * a.kv.key_dim;
         const float *v = a.value + row * a.ld_value + head * a.kv.value_dim;
 
-        for (uint32_t d = threadIdx.x; d < a.kv.key_dim; d += THREADS)
+        for (uint32_t d = threadIdx.x; d < a.kv.key_dim; d += FOLD_THREADS)
             keys[at * width + d] = f32_to_f16(k[d]);
-        for (uint32_t d = threadIdx.x; d < a.kv.value_dim; d += THREADS)
+        for (uint32_t d = threadIdx.x; d < a.kv.value_dim; d += FOLD_THREADS)
             values[d * PAGE + at] = f32_to_f16(v[d]);
     }
 }
@@ -413,25 +422,26 @@ static __global__ void append(const struct clb_cuda_append a)
 
 void clb_cuda_run_append(const struct clb_cuda_append *a, struct CUstream_st *stream)
 {
-    CLB_LAUNCH(append, a->n_row, THREADS, 0, stream, *a);
+    CLB_LAUNCH(append, a->n_row, FOLD_THREADS, 0, stream, *a);
 }
 
-template <int TILES>
+template <int WARPS, int TILES>
 static void launch(const struct clb_cuda_attention *a, struct CUstream_st *stream)
 {
     dim3 grid(a->n_tile, a->kv.n_head, a->split_first ? clb_cuda_splits(a->last_position) : 1);
 
-    CLB_LAUNCH(attention<TILES>, grid, THREADS, shared_bytes(a->kv.key_dim), stream, *a);
+    CLB_LAUNCH((attention<WARPS, TILES>), grid, 32 * WARPS, shared_bytes(a->kv.key_dim), stream,
+               *a);
     if (a->split_first)
-        CLB_LAUNCH(attention_fold, dim3(a->n_tile, a->kv.n_head), THREADS, 0, stream, *a);
+        CLB_LAUNCH(attention_fold, dim3(a->n_tile, a->kv.n_head), FOLD_THREADS, 0, stream, *a);
 }
 
 void clb_cuda_run_attention(const struct clb_cuda_attention *a, struct CUstream_st *stream)
 {
     if (a->kv.value_dim <= 128)
-        launch<4>(a, stream);
+        launch<4, 4>(a, stream);
     else if (a->kv.value_dim <= 256)
-        launch<8>(a, stream);
+        launch<4, 8>(a, stream);
     else
-        launch<16>(a, stream);
+        launch<8, 8>(a, stream);
 }

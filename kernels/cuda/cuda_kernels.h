@@ -25,6 +25,12 @@ extern "C" {
 
 struct CUstream_st; /* cudaStream_t points to it */
 
+#ifdef __CUDACC__
+#define CLB_CUDA_BOTH static inline __host__ __device__
+#else
+#define CLB_CUDA_BOTH static inline
+#endif
+
 /* Rows of 16-bit activations are padded to a multiple of this many values, with zeros. */
 enum { CLB_CUDA_PAD = 64 };
 static inline size_t clb_cuda_ld(size_t n)
@@ -84,11 +90,11 @@ struct clb_cuda_kv {
     const uint32_t *table; /* [n_seq][ld_table] page of positions 64 i .. 64 i + 63 */
     size_t ld_table;
 };
-static inline uint32_t clb_cuda_kv_keys(uint32_t key_dim)
+CLB_CUDA_BOTH uint32_t clb_cuda_kv_keys(uint32_t key_dim)
 {
     return (key_dim + 15) / 16 * 16;
 }
-static inline uint32_t clb_cuda_kv_values(uint32_t value_dim)
+CLB_CUDA_BOTH uint32_t clb_cuda_kv_values(uint32_t value_dim)
 {
     return (value_dim + 7) / 8 * 8;
 }
@@ -134,7 +140,7 @@ struct clb_cuda_attention {
     bool split_first;
     float *partial; /* clb_cuda_partial_floats(); only for split_first */
 };
-static inline uint32_t clb_cuda_splits(uint32_t last_position)
+CLB_CUDA_BOTH uint32_t clb_cuda_splits(uint32_t last_position)
 {
     return last_position / CLB_CUDA_SPLIT + 1;
 }
