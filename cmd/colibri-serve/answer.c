@@ -101,35 +101,36 @@ static void chat_logprobs(struct clb_text *t, struct serve_pieces *pieces,
 static void top_by_text(struct clb_text *t, struct serve_pieces *pieces,
                         const struct serve_token *token)
 {
-    bool some = false;
+    struct clb_text names = { 0 }; /* one behind the other */
+    size_t end[SERVE_TOP];
 
     clb_text_puts(t, "{");
     for (uint32_t k = 0; k < token->n_top; k++) {
         struct clb_str s = serve_piece(pieces, token->top[k].id);
-        struct clb_text name = { 0 };
         bool seen = false;
-        clb_text_add(&name, s.p, s.n);
         for (uint32_t j = 0; j < k && !seen; j++) {
-            s = serve_piece(pieces, token->top[j].id);
-            seen = clb_str_eq((struct clb_str){ name.p, name.n }, s);
+            size_t start = j ? end[j - 1] : 0;
+            seen = clb_str_eq((struct clb_str){ names.p + start, end[j] - start }, s);
         }
-        if (!seen && !name.failed) {
-            clb_text_puts(t, some ? "," : "");
-            clb_text_json(t, name.p, name.n);
-            clb_text_puts(t, ":");
-            put_logprob(t, token->top[k].logprob);
-            some = true;
-        }
-        clb_text_free(&name);
+        clb_text_add(&names, s.p, s.n);
+        end[k] = names.n;
+        if (seen)
+            continue;
+        clb_text_puts(t, k ? "," : "");
+        clb_text_json(t, s.p, s.n);
+        clb_text_puts(t, ":");
+        put_logprob(t, token->top[k].logprob);
     }
     clb_text_puts(t, "}");
+    t->failed |= names.failed;
+    clb_text_free(&names);
 }
 
 static void old_logprobs(struct clb_text *t, struct serve_pieces *pieces,
-                         const struct serve_job *job, const struct serve_choice *c, uint32_t from,
-                         uint32_t to)
+                         const struct serve_job *job, const struct serve_choice *c,
+                         struct serve_cursor *at, uint32_t to)
 {
-    size_t offset = 0;
+    uint32_t from = at->token;
 
     clb_text_puts(t, "{\"tokens\":[");
     for (uint32_t i = from; i < to; i++) {
@@ -149,16 +150,15 @@ static void old_logprobs(struct clb_text *t, struct serve_pieces *pieces,
         top_by_text(t, pieces, serve_job_token(job, c, i));
     }
     clb_text_puts(t, job->p.top_logprobs ? "],\"text_offset\":[" : ",\"text_offset\":[");
-    for (uint32_t i = 0; i < to; i++) {
-        if (i >= from)
-            clb_text_printf(t, "%s%zu", i > from ? "," : "", offset);
-        offset += serve_piece_characters(pieces, serve_job_token(job, c, i)->chosen.id);
+    for (uint32_t i = from; i < to; i++) {
+        clb_text_printf(t, "%s%zu", i > from ? "," : "", at->characters);
+        at->characters += serve_piece_characters(pieces, serve_job_token(job, c, i)->chosen.id);
     }
     clb_text_puts(t, "]}");
 }
 
 void serve_answer_logprobs(struct clb_text *t, const struct serve_job *job,
-                           const struct serve_choice *c, uint32_t from, uint32_t to)
+                           const struct serve_choice *c, struct serve_cursor *at)
 {
     struct serve_pieces pieces;
 
@@ -170,9 +170,10 @@ void serve_answer_logprobs(struct clb_text *t, const struct serve_job *job,
     if (!serve_pieces_open(&pieces, job->serve->model))
         t->failed = true;
     else if (job->kind == SERVE_CHAT)
-        chat_logprobs(t, &pieces, job, c, from, to);
+        chat_logprobs(t, &pieces, job, c, at->token, c->n_token);
     else
-        old_logprobs(t, &pieces, job, c, from, to);
+        old_logprobs(t, &pieces, job, c, at, c->n_token);
+    at->token = c->n_token;
     serve_pieces_close(&pieces);
 }
 
@@ -195,7 +196,7 @@ static void put_choice(struct clb_text *t, const struct serve_job *job, uint32_t
     if (job->kind == SERVE_CHAT)
         clb_text_puts(t, ",\"refusal\":null}");
     clb_text_free(&text);
-    serve_answer_logprobs(t, job, c, 0, c->n_token);
+    serve_answer_logprobs(t, job, c, &(struct serve_cursor){ 0 });
     clb_text_printf(t, ",\"finish_reason\":\"%s\"}", serve_finish_word(c->finish));
 }
 
@@ -210,16 +211,8 @@ static void put_generated(struct clb_text *t, const struct serve_job *job)
                     serve_finish_word(c->finish), job->prompt[0].n, c->n_new);
 }
 
-void serve_answer(struct serve_request *q)
+void serve_answer(struct clb_text *t, const struct serve_job *job)
 {
-    const struct serve_job *job = q->job;
-    struct clb_text *t = &q->out;
-
-    if (job->kind == SERVE_TOKENIZE || job->kind == SERVE_DETOKENIZE) {
-        clb_text_add(t, job->answer.p, job->answer.n);
-        t->failed |= job->answer.failed;
-        return;
-    }
     if (job->kind == SERVE_GENERATE) {
         put_generated(t, job);
         return;

@@ -30,7 +30,7 @@ static bool prepare(struct serve_reading *r, struct json_object *body, struct se
            serve_refuse(no, 503, "no_memory", "not enough memory for this request");
 }
 
-static void work(struct serve_desk *d, struct serve_job *job)
+static void read_body(struct serve_desk *d, struct serve_job *job)
 {
     struct serve_reading r = { .serve = d->serve, .job = job };
     struct serve_refusal no = { 0 };
@@ -55,6 +55,17 @@ static void work(struct serve_desk *d, struct serve_job *job)
     serve_http_mail(d->serve->http, job);
 }
 
+/* A job that is done comes a second time when its answer is long to write: with logprobs. */
+static void write_answer(struct serve_desk *d, struct serve_job *job)
+{
+    if (!atomic_load(&job->cancelled))
+        serve_answer(&job->answer, job);
+    pthread_mutex_lock(&job->lock);
+    job->answered = true;
+    pthread_mutex_unlock(&job->lock);
+    serve_http_mail(d->serve->http, job);
+}
+
 static void *run(void *arg)
 {
     struct serve_desk *d = arg;
@@ -70,7 +81,10 @@ static void *run(void *arg)
         if (!d->first)
             d->last = NULL;
         pthread_mutex_unlock(&d->lock);
-        work(d, job);
+        if (job->writes)
+            write_answer(d, job);
+        else
+            read_body(d, job);
         serve_job_drop(job);
         pthread_mutex_lock(&d->lock);
     }

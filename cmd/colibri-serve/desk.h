@@ -1,5 +1,6 @@
-/* desk.h - the thread that reads bodies: JSON, chat template, tokenizer. One after the other, so
- * that the memory that large bodies need is bounded, and the loop never waits for them. */
+/* desk.h - the thread that reads bodies (JSON, chat template, tokenizer) and writes long answers.
+ * One after the other, so that the memory that large bodies need is bounded, and the loop never
+ * waits. */
 #ifndef CMD_COLIBRI_SERVE_DESK_H
 #define CMD_COLIBRI_SERVE_DESK_H
 

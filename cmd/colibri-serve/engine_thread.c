@@ -231,6 +231,8 @@ bool serve_engine_submit(struct serve_engine *e, struct serve_job *job, struct s
 void serve_engine_cancel(struct serve_engine *e, struct serve_job *job)
 {
     atomic_store(&job->cancelled, true);
+    if (!e)
+        return;
     pthread_mutex_lock(&job->tickets);
     for (uint32_t i = 0; i < job->n_submitted; i++)
         colibri_scheduler_cancel(e->scheduler, job->prompt[i].ticket);

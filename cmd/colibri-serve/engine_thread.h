@@ -14,7 +14,8 @@ void serve_engine_close(struct serve_engine *e);
 /* Any thread. The job's ids, parameters and choices are complete; its end comes as mail. False: it
  * was refused and nothing of it runs. */
 bool serve_engine_submit(struct serve_engine *e, struct serve_job *job, struct serve_refusal *no);
-/* Any thread, also before or during submit: the job ends within one pass. */
+/* Any thread, also before or during submit: the job ends within one pass. Without an engine it is
+ * only marked. */
 void serve_engine_cancel(struct serve_engine *e, struct serve_job *job);
 struct colibri_scheduler *serve_engine_scheduler(struct serve_engine *e);
 const struct colibri_memory_plan *serve_engine_plan(const struct serve_engine *e);

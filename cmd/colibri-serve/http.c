@@ -390,6 +390,10 @@ void serve_http_close(struct serve_http *h)
     if (!h)
         return;
     take_mail(h);
+    for (struct serve_timer *t = h->whole.head; t; t = t->next) /* after a failure */
+        serve_conn_end(((struct serve_request *)t->owner)->conn);
+    if (h->daemon && h->n_job)
+        MHD_run(h->daemon);
     if (h->daemon)
         MHD_stop_daemon(h->daemon);
     int fd[] = { h->epoll, h->mail, h->signals, h->listener };

@@ -37,8 +37,9 @@ struct serve_conn {
 };
 
 struct serve_cursor {
-    size_t text; /* of a choice: what has been sent */
-    uint32_t token;
+    size_t text;       /* of a choice: what has been sent */
+    uint32_t token;    /* the first that has not been sent */
+    size_t characters; /* of the tokens before it */
     bool began, ended;
 };
 
@@ -109,12 +110,12 @@ void serve_request_cancel(struct serve_request *q, unsigned status, const char *
 
 /* -- answer.c, stream.c: what has become of a job ---------------------------------------------- */
 
-void serve_answer(struct serve_request *q); /* the whole, into q->out */
+void serve_answer(struct clb_text *t, const struct serve_job *job); /* the whole */
 /* Appends to q->out what is new, and sets q->ended behind the end. */
 void serve_stream(struct serve_request *q);
-/* ,"logprobs":… of tokens [from, to) of a choice, or null. */
+/* ,"logprobs":… of the tokens behind at->token, which moves to the last, or null. */
 void serve_answer_logprobs(struct clb_text *t, const struct serve_job *job,
-                           const struct serve_choice *c, uint32_t from, uint32_t to);
+                           const struct serve_choice *c, struct serve_cursor *at);
 const char *serve_finish_word(enum serve_finish finish);
 uint64_t serve_prompt_tokens(const struct serve_job *job);
 uint64_t serve_new_tokens(const struct serve_job *job);

@@ -76,14 +76,16 @@ struct serve_job {
     struct serve_prompt *prompt;
     struct serve_choice *choice; /* n of prompt 0, then n of prompt 1 ... */
     uint32_t n_prompt, n_choice;
-    struct clb_text answer; /* of TOKENIZE and DETOKENIZE */
+    struct clb_text answer; /* as the desk wrote it: of TOKENIZE and DETOKENIZE, or with logprobs */
+    bool writes;            /* the desk has it to write the answer */
 
     pthread_mutex_t tickets; /* guards the next */
     uint32_t n_submitted;    /* the first so many prompts have a ticket */
 
     pthread_mutex_t lock;
-    bool prepared; /* the desk has finished with it */
+    bool prepared; /* the desk has read it */
     bool done;
+    bool answered;           /* the desk has written the answer */
     struct serve_refusal no; /* why there is no answer; valid when done */
     struct serve_times time;
     uint32_t n_open; /* choices without an end */

@@ -138,6 +138,7 @@ int main(int argc, char **argv)
     bool ok = run_all(&s, &err);
     serve_desk_close(s.desk);
     serve_engine_close(s.engine); /* its last callbacks still write mail */
+    s.engine = NULL;
     serve_http_close(s.http);
     serve_metrics_free(s.metrics);
     serve_keys_free(s.keys);

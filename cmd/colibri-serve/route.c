@@ -300,31 +300,55 @@ static bool start_job(struct serve_request *q)
     return true;
 }
 
+static enum MHD_Result start_stream(struct serve_request *q)
+{
+    struct clb_err err;
+
+    q->cursor = clb_new(q->job->n_choice, sizeof *q->cursor, &err);
+    q->streams = q->cursor != NULL;
+    q->type = "text/event-stream; charset=utf-8";
+    return q->cursor ? send_answer(q, 200) : MHD_NO;
+}
+
+static enum MHD_Result send_whole(struct serve_request *q, bool answered)
+{
+    struct serve_job *job = q->job;
+    bool by_desk = job->kind == SERVE_TOKENIZE || job->kind == SERVE_DETOKENIZE || answered;
+
+    if (!by_desk && job->p.logprobs) {
+        if (!job->writes) {
+            job->writes = true;
+            serve_desk_put(q->serve->desk, job);
+        }
+        serve_conn_suspend(q->conn);
+        return MHD_YES;
+    }
+    if (!by_desk)
+        serve_answer(&q->out, job);
+    else
+        clb_text_add(&q->out, job->answer.p, job->answer.n);
+    q->out.failed |= job->answer.failed;
+    return send_answer(q, 200);
+}
+
 /* After a resume. */
 static enum MHD_Result go_on(struct serve_request *q)
 {
     struct serve_job *job = q->job;
 
     pthread_mutex_lock(&job->lock);
-    bool done = job->done, began = job->time.first > 0;
+    bool done = job->done, began = job->time.first > 0, answered = job->answered;
     if (done && !q->no.status)
         q->no = job->no;
     pthread_mutex_unlock(&job->lock);
     if (q->no.status)
         return send_refusal(q);
-    if ((began || done) && job->p.stream) { /* the desk wrote p before there was any text */
-        struct clb_err err;
-        q->cursor = clb_new(job->n_choice, sizeof *q->cursor, &err);
-        q->streams = q->cursor != NULL;
-        q->type = "text/event-stream; charset=utf-8";
-        return q->cursor ? send_answer(q, 200) : MHD_NO;
-    }
-    if (!done) {
-        serve_conn_suspend(q->conn);
-        return MHD_YES;
-    }
-    serve_answer(q);
-    return send_answer(q, 200);
+    if ((began || done) && job->p.stream) /* the desk wrote p before there was any text */
+        return start_stream(q);
+    if (done)
+        return send_whole(q, answered);
+    serve_conn_suspend(q->conn);
+    return MHD_YES;
 }
 
 void serve_request_cancel(struct serve_request *q, unsigned status, const char *code,

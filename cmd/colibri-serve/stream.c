@@ -51,10 +51,9 @@ static void put_choice(struct serve_request *q, uint32_t i)
         open_chunk(t, job, i);
         struct clb_str s = { c->text.p ? c->text.p + at->text : "", c->text.n - at->text };
         put_text(t, job, s, !at->began);
-        serve_answer_logprobs(t, job, c, at->token, c->n_token);
+        serve_answer_logprobs(t, job, c, at);
         close_chunk(t, job, NULL);
         at->text = c->text.n;
-        at->token = c->n_token;
         at->began = true;
     }
     if (c->finish && c->finish != SERVE_FAILED && !at->ended) {
