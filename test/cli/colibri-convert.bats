@@ -587,6 +587,26 @@ END
     holds_only . odd
 }
 
+# Keys and tensors that the small checkpoints of the tests lack, but the published ones have.
+@test "published configurations: keys of other tasks, layers that predict further tokens" {
+    cp -r "$FAMILIES/exaone_moe" further
+    python3 - "$FAMILIES/exaone_moe/model.safetensors" further/model.safetensors <<'END'
+import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+h, data = json.loads(raw[8:8 + n]), raw[8 + n:]
+for name in ("mtp.layers.0.self_attn.q_proj.weight", "mtp.norm.weight"):
+    h[name] = dict(dtype="BF16", shape=[4], data_offsets=[len(data), len(data) + 8])
+    data += bytes(8)
+text = json.dumps(h).encode()
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data)
+END
+    run -0 --separate-stderr colibri-convert further -o further.bin
+    has "$stderr" "'mtp.*' are not used"
+    colibri-convert -q "$FAMILIES/exaone_moe" -o plain.bin
+    run -0 colibri-inspect --diff plain.bin further.bin
+}
+
 @test "--report: a JSON line per tensor and expert" {
     colibri-convert -q "$FAMILIES/mixtral" -o m.bin --report r.jsonl
     [[ $(jq -s 'map(select(.expert != null)) | length' r.jsonl) == 48 ]]

@@ -20,6 +20,11 @@ static const struct clb_family_key keys[] = {
 
 static const struct clb_family_tensor tensors[] = {
     { "model.layers.#.mlp.moe_statics.e_score_correction_bias", CLB_ROUTER_CORRECTION, 0 },
+    /* these predict further tokens */
+    { "model.mtp_block.*", CLB_FOR_NOTHING, 0 },
+    { "model.mtp_emb_norm.*", CLB_FOR_NOTHING, 0 },
+    { "model.mtp_hidden_norm.*", CLB_FOR_NOTHING, 0 },
+    { "model.mtp_linear_proj.*", CLB_FOR_NOTHING, 0 },
     { NULL, 0, 0 },
 };
 
@@ -47,6 +52,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
 {
     (void)notes;
     clb_setting_no_effect(config, "moe_capacity");
+    clb_setting_no_effect(config, "num_nextn_predict_layers"); /* further tokens */
     return clb_family_flag(config, "use_bias", false, err) &&
            clb_family_flag(config, "moe_use_aux_free", true, err) &&
            clb_family_word(config, "moe_gate", "topk", err) &&

@@ -20,6 +20,7 @@ static const struct clb_family_key keys[] = {
 
 static const struct clb_family_tensor tensors[] = {
     { "model.layers.#.mlp.e_score_correction_bias", CLB_ROUTER_CORRECTION, 0 },
+    { "mtp.*", CLB_FOR_NOTHING, 0 }, /* predicts further tokens */
     { NULL, 0, 0 },
 };
 

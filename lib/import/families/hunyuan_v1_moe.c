@@ -78,12 +78,36 @@ static bool read_choices(struct clb_settings *config, struct clb_arch *a, struct
     return true;
 }
 
+/* Published configurations speak of images, of classification, of ids, and of features that are
+ * switched off. */
+static bool read_rest(struct clb_settings *config, const struct clb_arch *a, struct clb_err *err)
+{
+    static const char *const nothing[] = {
+        "norm_topk_prob", /* the reference always does */
+        "cla_share_factor", "dense_list",     "class_num",      "pool_type",     "num_media_embeds",
+        "org_vocab_size",   "eod_token_id",   "pad_id",         "im_start_id",   "im_end_id",
+        "im_newline_id",    "image_token_id", "text_start_id",  "text_end_id",   "video_start_id",
+        "video_end_id",     "mask_init_id",
+    };
+    double scale = 1;
+
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++)
+        clb_setting_no_effect(config, nothing[i]);
+    if (!clb_setting_f64(config, "routed_scaling_factor", 0, 1e6, &scale, err))
+        return false;
+    if (scale < 1 || scale > 1)
+        return clb_setting_fail(config, clb_setting_find(config, "routed_scaling_factor"), err,
+                                "is %g; only 1 is known", scale);
+    return clb_family_word(config, "norm_type", "rms", err) &&
+           clb_family_number(config, "attention_head_dim", a->head_dim, err) &&
+           clb_family_flag(config, "use_rotary_pos_emb", true, err);
+}
+
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
                    struct clb_err *err)
 {
     (void)notes;
-    clb_setting_no_effect(config, "norm_topk_prob"); /* the reference always does */
-    return clb_family_flag(config, "use_cla", false, err) &&
+    return read_rest(config, a, err) && clb_family_flag(config, "use_cla", false, err) &&
            clb_family_flag(config, "mlp_bias", false, err) &&
            clb_family_flag(config, "use_qk_norm", true, err) &&
            clb_family_flag(config, "moe_drop_tokens", false, err) &&
