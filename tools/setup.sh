@@ -50,7 +50,7 @@ elif [[ $level != demo ]]; then
 fi
 if [[ $level == full ]]; then
     need valgrind have valgrind
-    need python3-venv python3 -c 'import ensurepip, venv'
+    want python3-venv python3 -c 'import ensurepip, venv'
     want chromium have chromium
     if [[ $(uname -m) != aarch64 ]]; then
         want gcc-aarch64-linux-gnu have aarch64-linux-gnu-gcc
@@ -93,7 +93,7 @@ aarch64_zlib() {
 }
 
 ((${#missing[@]} == 0)) || get "${missing[@]}"
-((${#extra[@]} == 0)) || get "${extra[@]}" || echo "setup: without ${extra[*]} the tests for aarch64 are skipped" >&2
+((${#extra[@]} == 0)) || get "${extra[@]}" || echo "setup: without ${extra[*]} the tests that need them are skipped" >&2
 if [[ $level == full && $(uname -m) != aarch64 ]] && have aarch64-linux-gnu-gcc >/dev/null; then
     dir=$(mkdir -p "${BUILD:-build}" && cd "${BUILD:-build}" && pwd)/aarch64-zlib
     if [[ ! -e $dir/libz.a && ! -e $(aarch64-linux-gnu-gcc -print-file-name=libz.a) ]]; then

@@ -59,7 +59,7 @@ fake_apt_get() {
     fake_apt_get 100
     run -0 env PATH="$box/bin" BUILD="$box/build" bash "$box/setup.sh" full
     [[ $(uname -m) != aarch64 ]] || return 0
-    has "$output" "gcc-aarch64-linux-gnu" "the command above failed" "the tests for aarch64 are skipped"
+    has "$output" "gcc-aarch64-linux-gnu" "the command above failed" "the tests that need them are skipped"
     run -0 env PATH="$box/bin" "$REPO/test/aarch64_lacks.sh" "$box/build"
     has "$output" "there is no aarch64-linux-gnu-gcc"
 }
@@ -78,4 +78,16 @@ fake_apt_get() {
 @test "setup: on another system it names the packages" {
     run -1 env PATH="$box/bin" bash "$box/setup.sh" test
     has "$output" "jq"
+}
+
+@test "make: without libmicrohttpd and json-c the server is left out, and make says so" {
+    cd "$REPO"
+    run -0 env -u MAKEFLAGS -u MAKELEVEL make -n BUILD="$BATS_TEST_TMPDIR/none" SERVE= programs
+    has "$output" "colibri-serve is not built" "libmicrohttpd-dev libjson-c-dev" bin/colibri-run
+    [[ $output != *-lmicrohttpd* && $output != *cmd/colibri-serve* ]]
+    run -0 env -u MAKEFLAGS -u MAKELEVEL make -n BUILD="$BATS_TEST_TMPDIR/none" SERVE=yes programs
+    has "$output" "-lmicrohttpd -ljson-c"
+    # What it looks for is a program that links.
+    run -0 env -u MAKEFLAGS -u MAKELEVEL make -n BUILD="$BATS_TEST_TMPDIR/none" CPPFLAGS=-nostdinc programs
+    has "$output" "colibri-serve is not built"
 }
