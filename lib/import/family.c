@@ -301,6 +301,25 @@ static bool complete(struct clb_settings *c, const struct clb_family *f, struct 
     return true;
 }
 
+/* Newer programs save which layers slide for every family: it must be what the other keys say. */
+static bool check_layer_types(struct clb_settings *c, const struct clb_family *f,
+                              const struct clb_arch *a, struct clb_err *err)
+{
+    bool sliding[CLB_MAX_LAYERS], found;
+    const struct clb_setting *e = clb_setting_peek(c, "layer_types");
+
+    if (f->map || !e || e->state != CLB_KEY_UNKNOWN)
+        return true;
+    if (!clb_family_layer_types(c, a, sliding, &found, err))
+        return false;
+    for (uint32_t l = 0; found && l < a->n_layer; l++)
+        if (sliding[l] != (a->window[l] > 0))
+            return clb_setting_fail(c, e, err, "layer %u is %s, but the other keys say %s", l,
+                                    sliding[l] ? "sliding" : "full",
+                                    sliding[l] ? "no window for it" : "that it slides");
+    return true;
+}
+
 /* Values that derive may still have set. */
 static bool completed(struct clb_settings *c, const struct clb_family *f, struct clb_arch *a,
                       struct clb_family_extra *extra, struct clb_err *err)
@@ -353,7 +372,7 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
     if ((f->map && !clb_map_fields(f->map, config, a, err)) || !read_shared(config, f, a, err) ||
         !read_keys(config, f->keys, a, err) || !complete(config, f, a, err) ||
         (f->map && !clb_map_derive(f->map, config, a, err)) ||
-        (f->derive && !f->derive(config, a, notes, err)) || !completed(config, f, a, extra, err))
+        (f->derive && !f->derive(config, a, notes, err)) || !check_layer_types(config, f, a, err) || !completed(config, f, a, extra, err))
         return false;
     if (f->map)
         rope.partial = a->rope_dim == 0;

@@ -127,7 +127,7 @@ bool clb_family_mla(struct clb_settings *c, struct clb_arch *a, struct clb_err *
     a->n_kv_head = a->n_head;
     a->head_dim = a->qk_nope_dim + a->qk_rope_dim;
     a->rope_dim = a->qk_rope_dim;
-    return true;
+    return clb_family_number(c, "qk_head_dim", a->head_dim, err); /* saved by newer programs */
 }
 
 bool clb_family_shared(struct clb_settings *c, const char *count, struct clb_arch *a,

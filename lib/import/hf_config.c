@@ -226,6 +226,14 @@ struct clb_setting *clb_setting_find(struct clb_settings *s, const char *key)
     return NULL;
 }
 
+const struct clb_setting *clb_setting_peek(const struct clb_settings *s, const char *key)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!strcmp(s->setting[i].as, key))
+            return &s->setting[i];
+    return NULL;
+}
+
 void clb_setting_no_effect(struct clb_settings *s, const char *key)
 {
     for (uint32_t i = 0; i < s->n; i++)

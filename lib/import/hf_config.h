@@ -57,6 +57,8 @@ void clb_settings_free(struct clb_settings *s); /* safe on a zeroed struct */
 
 /* Marks the key as used. NULL when it is absent or null. */
 struct clb_setting *clb_setting_find(struct clb_settings *s, const char *key);
+/* Does not mark it. NULL when it is absent. */
+const struct clb_setting *clb_setting_peek(const struct clb_settings *s, const char *key);
 /* The family knows the key, and that it changes nothing. */
 void clb_setting_no_effect(struct clb_settings *s, const char *key);
 /* Getters leave *out as it is when the key is absent or null; a value of another type or out of

@@ -605,6 +605,18 @@ END
     has "$stderr" "'mtp.*' are not used"
     colibri-convert -q "$FAMILIES/exaone_moe" -o plain.bin
     run -0 colibri-inspect --diff plain.bin further.bin
+    # what programs add when they save
+    cp -r "$FAMILIES/qwen3_moe" saved
+    jq '.rope_parameters = {rope_type: "default", rope_theta} | del(.rope_theta, .torch_dtype) | .dtype = "bfloat16" | .return_dict = true | .id2label = {"0": "LABEL_0"}
+        | .chunk_size_feed_forward = 0 | .problem_type = null | .layer_types = ["full_attention", "full_attention"]' "$FAMILIES/qwen3_moe/config.json" >saved/config.json
+    colibri-convert -q saved -o saved.bin
+    colibri-convert -q -f "$FAMILIES/qwen3_moe" -o plain.bin
+    run -0 colibri-inspect --diff plain.bin saved.bin
+    cp -r "$FAMILIES/deepseek_v2" saved2
+    jq '.qk_head_dim = 32 | .head_dim = 16 | .mlp_bias = false' "$FAMILIES/deepseek_v2/config.json" >saved2/config.json
+    colibri-convert -q saved2 -o saved2.bin
+    colibri-convert -q -f "$FAMILIES/deepseek_v2" -o plain.bin
+    run -0 colibri-inspect --diff plain.bin saved2.bin
 }
 
 @test "--report: a JSON line per tensor and expert" {

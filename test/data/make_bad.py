@@ -144,6 +144,9 @@ def family_cases():
     family("family_mla_no_rank", v2, ["'kv_lora_rank' is missing"], lambda c: c.pop("kv_lora_rank"))
     family("family_untied_without_output", "mixtral_swa", ["'lm_head.weight' is missing"], tie_word_embeddings=False)
     family("family_shared_absent", glm, ["problems", "shared_experts.gate_proj.weight' is surplus"], n_shared_experts=0)
+    family("family_layer_types", qwen, ["'layer_types': layer 1 is sliding, but the other keys say no window for it"],
+           layer_types=["full_attention", "sliding_attention"])
+    family("family_qk_head_dim", v2, ["'qk_head_dim': is 48; only 32 is known"], qk_head_dim=48)
     family("family_not_run", qwen, ["'model_type': 'qwen3_next' needs 'linear_attention'"], model_type="qwen3_next")
 
 
