@@ -1,5 +1,5 @@
-/* map_impl.h - a map between reading (map.c, map_tensors.c) and use (map_apply.c). Nobody else
- * includes this. */
+/* map_impl.h - a map between reading (map.c, map_tensors.c) and use (map_apply.c, map_words.c).
+ * Nobody else includes this. */
 #ifndef CLB_IMPORT_MAP_IMPL_H
 #define CLB_IMPORT_MAP_IMPL_H
 
@@ -51,5 +51,10 @@ enum clb_map_word {
     CLB_MAP_SHARED_EXPERTS,
 };
 enum clb_map_word clb_map_word_of(struct clb_str name);
+/* map_apply.c: the value that an entry gives, as JSON; "" for none (absent, and that is allowed).
+ * *place is where it stands: in the map (*own) or in config.json. */
+bool clb_map_value(const struct clb_map *m, const struct clb_map_entry *e,
+                   const struct clb_settings *c, bool list_wanted, struct clb_text *out,
+                   size_t *place, bool *own, struct clb_err *err);
 
 #endif
