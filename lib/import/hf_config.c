@@ -261,11 +261,19 @@ bool clb_setting_missing(const struct clb_settings *s, const char *key, struct c
     return clb_err_place(err, s->file, key, CLB_NO_OFFSET);
 }
 
-/* The value as it stands in the file, for messages; long ones are cut. */
+/* The value as it stands in the file, for messages, in one line; long ones are cut. */
 static const char *shown(const struct clb_setting *e, char buf[static 48])
 {
-    snprintf(buf, 48, "%.*s%s", e->raw.n < 40 ? (int)e->raw.n : 40, e->raw.p,
-             e->raw.n < 40 ? "" : "...");
+    size_t n = 0, i = 0;
+
+    for (; i < e->raw.n && n < 40; i++) {
+        char c = e->raw.p[i];
+
+        if (strchr("\t\r\n ", c) && n && buf[n - 1] == ' ')
+            continue;
+        buf[n++] = strchr("\t\r\n", c) ? ' ' : c;
+    }
+    snprintf(buf + n, 48 - n, "%s", i < e->raw.n ? "..." : "");
     return buf;
 }
 
