@@ -457,6 +457,9 @@ END
     serve --allow-origin https://chat.example
     refused 403 null / '{"prompt":"x"}' -H 'Origin: https://evil.example'
     refused 403 null / '{"prompt":"x"}' -H 'Origin: null'
+    refused 403 null / '{"prompt":"x"}' -H 'Origin: http://evil.example' -H 'Host: evil.example' # its name leads here
+    ask / '{"prompt":"x","max_new_tokens":1}' -H "Origin: http://localhost:$port" -H "Host: localhost:$port"
+    [[ $status == 200 ]]
     ask / '{"prompt":"x","max_new_tokens":1}' -H "Origin: $url"
     [[ $status == 200 ]]
     ask / '{"prompt":"x","max_new_tokens":1}' -H 'Origin: https://chat.example' -D headers
