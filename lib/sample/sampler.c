@@ -130,7 +130,8 @@ float clb_logprob(const float *logits, uint32_t n, uint32_t id)
     return p;
 }
 
-uint32_t clb_top_logprobs(const float *logits, uint32_t n, uint32_t k, struct clb_logprob *top)
+uint32_t clb_top_logprobs(const float *logits, uint32_t n, uint32_t k, struct clb_logprob *top,
+                          uint32_t id, float *own)
 {
     struct clb_fp caller = clb_fp_enter();
     struct normal z = normalise(logits, n);
@@ -146,6 +147,7 @@ uint32_t clb_top_logprobs(const float *logits, uint32_t n, uint32_t k, struct cl
     }
     for (uint32_t i = 0; i < n_top; i++)
         top[i].logprob = logprob(&z, top[i].logprob);
+    *own = logprob(&z, logits[id]);
     clb_fp_leave(caller);
     return n_top;
 }

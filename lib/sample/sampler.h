@@ -56,7 +56,8 @@ struct clb_logprob {
     float logprob;
 };
 /* The k likeliest, best first, ties lowest id first; fewer when fewer logits are numbers above
- * -inf. Returns how many. */
-uint32_t clb_top_logprobs(const float *logits, uint32_t n, uint32_t k, struct clb_logprob *top);
+ * -inf. Returns how many. *own: that of `id`, as clb_logprob has it. */
+uint32_t clb_top_logprobs(const float *logits, uint32_t n, uint32_t k, struct clb_logprob *top,
+                          uint32_t id, float *own);
 
 #endif

@@ -49,8 +49,8 @@ static inline uint32_t clb_blocks_for(uint32_t length)
 
 /* scheduler_place.c. Gives places to those who wait, in order. */
 void clb_scheduler_start(struct clb_scheduler *s);
-/* Takes KV blocks for `length` positions, from the prefix cache and then from those who started
- * last. False: the choice itself had to give its place back. */
+/* Inside the allocation guard. Takes KV blocks for `length` positions, from the prefix cache and
+ * then from those who started last. False: the choice itself had to give its place back. */
 bool clb_scheduler_reserve(struct clb_scheduler *s, struct clb_choice *c, uint32_t length);
 /* Its place is free: the session is closed. */
 void clb_scheduler_leave(struct clb_scheduler *s, struct clb_choice *c);

@@ -193,7 +193,9 @@ bool clb_scheduler_reserve(struct clb_scheduler *s, struct clb_choice *c, uint32
         if (s->prefix && clb_prefix_evict(s->prefix))
             continue;
         struct clb_choice *last = s->running[s->n_running - 1];
+        clb_alloc_guard_unlock();
         preempt(s, last);
+        clb_alloc_guard_lock();
         if (last == c)
             return false;
     }

@@ -243,7 +243,9 @@ static bool pass(struct clb_scheduler *s, struct clb_err *err)
     struct clb_profile before = *s->profile;
     size_t n_ready;
 
+    clb_alloc_guard_lock(); /* giving a place back is the exception */
     plan_pass(s);
+    clb_alloc_guard_unlock();
     s->batch->run.profile = wants_profile(s) ? s->profile : NULL;
     double start = clb_now();
     if (!clb_batch_step(s->batch, &n_ready, err)) {
@@ -251,8 +253,10 @@ static bool pass(struct clb_scheduler *s, struct clb_err *err)
         return false;
     }
     count_pass(s, clb_now() - start, &before);
+    clb_alloc_guard_lock();
     for (uint32_t i = 0; i < s->n_running; i++)
         clb_scheduler_register(s, s->running[i]);
+    clb_alloc_guard_unlock();
     return true;
 }
 
@@ -288,12 +292,15 @@ static void add_logprobs(struct clb_token_event *e, const struct clb_choice *c,
     const struct clb_ask *a = &c->request->ask;
     uint32_t n_vocab = c->session->batch->run.model->reader.arch.vocab_size;
 
+    float own;
+
+    if (!a->logprobs && !a->n_logprob)
+        return;
+    e->top = top;
+    e->n_top =
+        clb_top_logprobs(c->session->logits, n_vocab, a->n_logprob, top, (uint32_t)e->id, &own);
     if (a->logprobs)
-        e->logprob = clb_logprob(c->session->logits, n_vocab, (uint32_t)e->id);
-    if (a->n_logprob) {
-        e->n_top = clb_top_logprobs(c->session->logits, n_vocab, a->n_logprob, top);
-        e->top = top;
-    }
+        e->logprob = own;
 }
 
 /* A token and what becomes of it. True: the choice has ended. */

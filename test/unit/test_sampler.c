@@ -310,6 +310,34 @@ static void options_out_of_range_are_named(void)
 }
 
 /* Whatever the thread of the caller rounds like. */
+static void top_logprobs_are_the_likeliest(void)
+{
+    enum { TIES = 500, K = 7 };
+    static float logits[TIES];
+    struct clb_logprob top[K];
+    float odd[6] = { NAN, 1, -INFINITY, 3, 1, 1 }, none[2] = { NAN, -INFINITY }, own;
+
+    for (uint32_t i = 0; i < TIES; i++) /* many ties */
+        logits[i] = (float)(i * 7919 % 61) * 0.25f;
+    CHECK_EQ(clb_top_logprobs(logits, TIES, K, top, 77, &own), K);
+    CHECK(own == clb_logprob(logits, TIES, 77));
+    for (uint32_t i = 0; i < K; i++) {
+        uint32_t before = 0; /* those that come first */
+        for (int32_t v = 0; v < TIES; v++)
+            before += logits[v] > logits[top[i].id] ||
+                      (logits[v] == logits[top[i].id] && v < top[i].id);
+        CHECK_EQ(before, i);
+        CHECK(top[i].logprob == clb_logprob(logits, TIES, (uint32_t)top[i].id));
+    }
+    CHECK_EQ(clb_top_logprobs(odd, 6, K, top, 2, &own), 4);
+    CHECK(top[0].id == 3 && top[1].id == 1 && top[2].id == 4 && top[3].id == 5);
+    CHECK(own == -INFINITY);
+    CHECK_EQ(clb_top_logprobs(odd, 6, 0, NULL, 3, &own), 0);
+    CHECK(own == clb_logprob(odd, 6, 3));
+    CHECK_EQ(clb_top_logprobs(none, 2, K, top, 0, &own), 0);
+    CHECK(isnan(own));
+}
+
 static void floating_point_state_of_the_caller(void)
 {
     const struct clb_sampling o = { .temperature = 0.7f, .top_p = 0.9f, .seed = 5 };
@@ -349,6 +377,7 @@ int main(void)
     TEST(same_seed_and_position_same_token);
     TEST(selection_equals_sorting);
     TEST(logprob_is_log_softmax);
+    TEST(top_logprobs_are_the_likeliest);
     TEST(floating_point_state_of_the_caller);
     TEST(options_out_of_range_are_named);
     return test_result();
