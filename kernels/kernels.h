@@ -54,7 +54,7 @@ struct clb_matmul {
     uint32_t n_tile;
     uint32_t cols;          /* padded inputs */
     const float *row_scale; /* int8: of the first tile's first row */
-    const int8_t *book;     /* 4-bit: 16 values */
+    const int8_t *book;     /* 4-bit: 16 values, -127 to 127 */
     const void *const *x;   /* [n_row] f32 rows or records */
     uint32_t n_row;         /* >= 1 */
     float *y;               /* y[t * ldy + r], r from the first tile; 16 * n_tile values a row */

@@ -57,6 +57,19 @@ VEC_FN vi dot_add_small(vi acc, struct weights w, vi a)
     vi pairs = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(a, w.value));
     return in_order(_mm256_add_epi16(acc, pairs));
 }
+/* The same for one row of 4-bit weights: here the sign goes to the weights, which a book promises
+ * not to be -128. Then magnitudes are those of the activations, there once for all vectors of
+ * weights, and need not be looked up. */
+VEC_FN vi dot_add_one(vi acc, struct weights w, vi a)
+{
+    vi pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(w.value, a));
+    return in_order(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+}
+VEC_FN vi dot_add_small_one(vi acc, struct weights w, vi a)
+{
+    vi pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(w.value, a));
+    return in_order(_mm256_add_epi16(acc, pairs));
+}
 VEC_FN vi dot_end(vi acc)
 {
     return acc;

@@ -40,6 +40,14 @@ VEC_FN vi dot_add_small(vi acc, struct weights w, vi a)
 {
     return dot_add(acc, w, a);
 }
+VEC_FN vi dot_add_one(vi acc, struct weights w, vi a) /* one row of 4-bit weights */
+{
+    return dot_add(acc, w, a);
+}
+VEC_FN vi dot_add_small_one(vi acc, struct weights w, vi a)
+{
+    return dot_add(acc, w, a);
+}
 VEC_FN vi dot_end(vi acc)
 {
     return acc;

@@ -93,7 +93,7 @@ static void problem_new(struct problem *p, enum clb_dtype t, uint32_t n_tile, ui
     rnd_row(p->row_scale, n_tile * CLB_TILE, extreme ? MIXED : PLAIN);
     memcpy(book, clb_book_int4, sizeof book);
     for (int i = 0; i < 16 && extreme; i++) /* a book of the extremes */
-        book[i] = (int8_t)(rnd() & 1 ? 127 : -128);
+        book[i] = (int8_t)(rnd() & 1 ? 127 : -127);
     fill_rows(p, n_row, v, rnd_below(3));
     p->m = (struct clb_matmul){ .tiles = p->tiles,
                                 .tile_bytes = tile_bytes,
