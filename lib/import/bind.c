@@ -37,17 +37,50 @@ static bool make_places(struct clb_binder *x, struct clb_err *err)
 /* -- what is not needed ---------------------------------------------------------------------- */
 
 /* A layer behind the others, which predicts further tokens: nothing of it is used. */
-static bool is_further_layer(const struct clb_binder *x, const char *name)
+static bool is_further_layer(const struct clb_binder *x, const char *name, uint32_t *layer)
 {
     static const char prefix[] = "model.layers.";
-    uint32_t layer = 0, n = x->extra->n_further;
+    uint32_t n = x->extra->n_further;
     const char *p = name + sizeof prefix - 1;
 
     if (!n || strncmp(name, prefix, sizeof prefix - 1) != 0)
         return false;
-    while (*p >= '0' && *p <= '9' && layer < 1 << 20)
-        layer = layer * 10 + (uint32_t)(*p++ - '0');
-    return *p == '.' && layer >= x->arch->n_layer && layer < x->arch->n_layer + n;
+    for (*layer = 0; *p >= '0' && *p <= '9' && *layer < 1 << 20; p++)
+        *layer = *layer * 10 + (uint32_t)(*p - '0');
+    return *p == '.' && *layer >= x->arch->n_layer && *layer < x->arch->n_layer + n;
+}
+
+static void leave_out(struct clb_binder *x, const struct clb_family_tensor *line, uint32_t layer,
+                      const char *name)
+{
+    uint32_t i = 0;
+
+    while (i < x->n_unused && (x->unused[i].line != line || x->unused[i].layer != layer))
+        i++;
+    if (i == CLB_UNUSED) {
+        clb_note(x->notes, "tensor '%s' is not used", name);
+        return;
+    }
+    if (i == x->n_unused)
+        x->unused[x->n_unused++] = (struct clb_unused){ line, layer, 0, name };
+    x->unused[i].n++;
+}
+
+/* One note for all that have one reason: a layer of a large model has a thousand tensors. */
+static void note_unused(const struct clb_binder *x)
+{
+    for (uint32_t i = 0; i < x->n_unused; i++) {
+        const struct clb_unused *u = &x->unused[i];
+
+        if (!u->line)
+            clb_note(x->notes,
+                     "%u tensors 'model.layers.%u.*' are not used: they predict further tokens",
+                     u->n, u->layer);
+        else if (u->n == 1)
+            clb_note(x->notes, "tensor '%s' is not used", u->first);
+        else
+            clb_note(x->notes, "%u tensors '%s' are not used", u->n, u->line->pattern);
+    }
 }
 
 static void surplus(const struct clb_binder *x, const struct clb_ckpt_tensor *t,
@@ -153,22 +186,15 @@ static bool claim(const struct clb_binder *x, struct clb_claim *c, const uint32_
     }
 }
 
-static bool ends_with_star(const char *pattern)
-{
-    size_t n = strlen(pattern);
-
-    return n && pattern[n - 1] == '*';
-}
-
 /* A tensor of the checkpoint to its places; what is wrong is reported. */
 static void place(struct clb_binder *x, const struct clb_ckpt_tensor *t)
 {
     const char *name = t->t->name;
     const struct clb_family_tensor *line;
-    uint32_t number[2];
+    uint32_t number[2], layer;
 
-    if (is_further_layer(x, name)) {
-        clb_note(x->notes, "tensor '%s' is not used: it predicts further tokens", name);
+    if (is_further_layer(x, name, &layer)) {
+        leave_out(x, NULL, layer, name);
         return;
     }
     if (clb_bind_is_scale(x, t))
@@ -180,11 +206,7 @@ static void place(struct clb_binder *x, const struct clb_ckpt_tensor *t)
         return;
     }
     if (line->target == CLB_FOR_NOTHING) {
-        if (!ends_with_star(line->pattern))
-            clb_note(x->notes, "tensor '%s' is not used", name);
-        else if (line != x->noted) /* once for all of them, which are neighbours */
-            clb_note(x->notes, "tensors '%s' are not used", line->pattern);
-        x->noted = line;
+        leave_out(x, line, 0, name);
         return;
     }
     if (line->target == CLB_OUTPUT && x->arch->tied_embeddings) {
@@ -313,7 +335,13 @@ bool clb_bind(struct clb_binding *b, const struct clb_family *f, const struct cl
               const struct clb_family_extra *extra, const struct clb_checkpoint *c,
               struct clb_problems *problems, struct clb_text *notes, struct clb_err *err)
 {
-    struct clb_binder x = { b, f, a, extra, c, NULL, NULL, problems, notes };
+    struct clb_binder x = { .b = b,
+                            .family = f,
+                            .arch = a,
+                            .extra = extra,
+                            .ckpt = c,
+                            .problems = problems,
+                            .notes = notes };
     bool ok = false;
 
     *b = (struct clb_binding){ 0 };
@@ -321,6 +349,7 @@ bool clb_bind(struct clb_binding *b, const struct clb_family *f, const struct cl
         goto done;
     for (uint32_t i = 0; i < c->n_tensor; i++)
         place(&x, &c->tensor[i]);
+    note_unused(&x);
     check_dense(&x);
     check_experts(&x);
     ok = clb_problems_none(problems, c->dir, err) && clb_bind_count(b, c, err);

@@ -5,6 +5,16 @@
 
 #include "lib/import/bind.h"
 
+/* Tensors that are left out for one reason: those of a line of the family's table, or of a layer
+ * that predicts further tokens (line NULL). */
+enum { CLB_UNUSED = 32 };
+struct clb_unused {
+    const struct clb_family_tensor *line;
+    uint32_t layer;
+    uint32_t n;
+    const char *first; /* the name of one of them */
+};
+
 struct clb_binder {
     struct clb_binding *b;
     const struct clb_family *family;
@@ -12,7 +22,8 @@ struct clb_binder {
     const struct clb_family_extra *extra;
     const struct clb_checkpoint *ckpt;
     uint32_t *place; /* [role][n_layer + 1] owned: index in b->dense plus 1; 0: no such tensor */
-    const struct clb_family_tensor *noted; /* the line of tensors that were last left out */
+    struct clb_unused unused[CLB_UNUSED];
+    uint32_t n_unused;
     struct clb_problems *problems;
     struct clb_text *notes;
 };

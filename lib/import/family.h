@@ -42,7 +42,8 @@ enum {
 };
 
 /* How a tensor holds it; 0: [rows][columns] of one matrix, as the model has them. Families say it,
- * nothing is guessed from shapes. */
+ * nothing is guessed from shapes. Only experts are stacked, only pairs interleaved; kv_b, vectors
+ * and the embedding are neither turned nor blocks. */
 enum {
     CLB_STACKED = 1,     /* one for each expert of the layer: a dimension in front */
     CLB_TRANSPOSED = 2,  /* [columns][rows] */

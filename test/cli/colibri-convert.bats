@@ -208,6 +208,8 @@ END
     run -0 --separate-stderr colibri-convert own -o m.bin
     has "$stderr" "note: tensor 'model.layers.0.self_attn.rotary_emb.inv_freq' is not used"
     [[ $(field m.bin '.source[] | select(.file == "model.safetensors") | .crc32') == "$(python3 -c 'import zlib; print(zlib.crc32(open("own/model.safetensors", "rb").read()))')" ]]
+    run -0 --separate-stderr colibri-convert -f "$FAMILIES/llama_moe" -o m.bin
+    has "$stderr" "note: 2 tensors 'model.layers.#.self_attn.rotary_emb.inv_freq' are not used"
 }
 
 @test "without tokenizer.json: a note, and a model for token ids" {

@@ -84,8 +84,10 @@ def check_folder(folder):
         status, said = c.convert()
         if status:
             return [f"convert: status {status}: {said.splitlines()[0]}"], ""
-        noted = re.findall(r"tensors? '([^']*)' (?:is|are) not used", said)  # one name, or all that begin with it: "x.*"
-        unused = {name for name in c.tensor if any(name == n or n[-1:] == "*" and name.startswith(n[:-1]) for n in noted)}
+        # one by name, several by a pattern: '#' is a number, '*' the rest
+        patterns = re.findall(r"tensors? '([^']*)' (?:is|are) not used", said)
+        patterns = ["".join({"#": r"\d+", "*": ".*"}.get(x, re.escape(x)) for x in p) for p in patterns]
+        unused = {name for name in c.tensor if any(re.fullmatch(p, name) for p in patterns)}
         usual, problems, refused = list(c.logits()), [], []
 
         def changed():
