@@ -77,6 +77,57 @@ struct clb_cuda_branch {
 void clb_cuda_run_branch(const struct clb_cuda_branch *b, const float *x, size_t ld, uint32_t n,
                          uint32_t n_row, struct CUstream_st *stream);
 
+/* -- embedding, heads -------------------------------------------------------------------------- */
+
+/* The start of a pass: rows of the embedding, and the angles of their positions for all layers. */
+struct clb_cuda_embed {
+    uint32_t n_row, n;
+    enum clb_dtype dtype; /* f32, fp16 or bf16 */
+    const void *embed;    /* [vocab][n] */
+    const int32_t *token; /* [n_row] */
+    float scale;          /* 0: 1 */
+    float *x;             /* [n_row][ld] */
+    size_t ld;
+    uint32_t rope_dim;                   /* 0: no angles */
+    const uint32_t *position, *sequence; /* [n_row] */
+    const float *const *inv_freq;        /* [n_seq] [rope_dim / 2] */
+    const float *rope_scale;             /* [n_seq] 0: 1 */
+    float *cosine, *sine;                /* [n_row][rope_dim / 2] */
+};
+void clb_cuda_run_embed(const struct clb_cuda_embed *e, struct CUstream_st *stream);
+
+/* What happens to queries or keys between their projection and attention, in place, in this order:
+ * norm, clip, rope, norm after rope, temperature. For MLA a head is its latent with the shared key
+ * behind: norm_dim and rope_at keep them apart. */
+struct clb_cuda_heads {
+    uint32_t n_row, n_head, dim;
+    float *y; /* [n_row][ld] heads side by side */
+    size_t ld;
+    enum clb_qk_norm norm;
+    uint32_t norm_dim;   /* leading values of a head that a norm of heads covers */
+    const float *weight; /* [norm_dim], or full: [n_head * dim]; NULL: without */
+    float eps, clip;     /* clip 0: none */
+    enum clb_rope_kind rope;
+    uint32_t rope_at, rope_dim;
+    const float *cosine, *sine; /* [n_row][rope_dim / 2] */
+    float temperature, floor;   /* temperature 0: none */
+    const uint32_t *position;   /* [n_row] for the temperature */
+};
+void clb_cuda_run_heads(const struct clb_cuda_heads *h, struct CUstream_st *stream);
+
+/* n values of every head of every row elsewhere, as f32 or in 16 bits: value i of head h of row r
+ * goes from from[r * from_row + h * from_head + i] to the same in `to`. */
+struct clb_cuda_slice {
+    uint32_t n_row, n_head, n;
+    const float *from;
+    size_t from_row, from_head;
+    float *wide;    /* or NULL */
+    uint16_t *half; /* or NULL */
+    size_t to_row, to_head;
+    bool bf16;
+};
+void clb_cuda_run_slice(const struct clb_cuda_slice *s, struct CUstream_st *stream);
+
 /* -- attention --------------------------------------------------------------------------------- */
 
 /* Keys and values of one layer. A page holds 64 positions; per KV head, keys as f16 [64][key_dim
