@@ -405,8 +405,8 @@ COLIBRI_API int colibri_plan_scheduler(const struct colibri_model *model,
 COLIBRI_API int colibri_scheduler_open(struct colibri_scheduler **out,
                                        const struct colibri_model *model,
                                        const struct colibri_scheduler_options *options);
-/* Requests that have not finished do so now, as cancelled: their on_finish is called. NULL is fine.
- * No other call may be under way. */
+/* Requests that have not finished do so now, as cancelled: their on_finish is called, and cannot
+ * submit any more. NULL is fine. No other call may be under way. */
 COLIBRI_API void colibri_scheduler_close(struct colibri_scheduler *scheduler);
 
 enum { COLIBRI_MOST_LOGPROBS = 32, COLIBRI_MOST_STOPS = 64, COLIBRI_MOST_CHOICES = 1024 };

@@ -161,19 +161,18 @@ void clb_request_splice(struct clb_request_list *to, struct clb_request_list *fr
 
 static void cancel_all(struct clb_scheduler *s)
 {
-    for (;;) {
-        pthread_mutex_lock(&s->lock);
-        clb_request_splice(&s->active, &s->incoming); /* a callback may submit again */
-        struct clb_request *r = s->active.head;
-        pthread_mutex_unlock(&s->lock);
-        if (!r)
-            return;
+    struct clb_request *r;
+
+    pthread_mutex_lock(&s->lock);
+    clb_request_splice(&s->active, &s->incoming);
+    s->closing = true;
+    pthread_mutex_unlock(&s->lock);
+    while ((r = s->active.head) != NULL)
         for (uint32_t i = 0, n = r->ask.n_choice, left = r->n_unfinished; i < n && left > 0; i++)
             if (r->choice[i].state != CLB_CHOICE_DONE) {
                 left--;
                 clb_scheduler_finish(s, &r->choice[i], CLB_ENDING_CANCELLED, NULL);
             }
-    }
 }
 
 void clb_scheduler_close(struct clb_scheduler *s)
@@ -206,7 +205,7 @@ static bool enter(struct clb_scheduler *s, bool *profile, struct clb_err *err)
 {
     pthread_mutex_lock(&s->lock);
     uint32_t n_queued = s->n_queued, free = s->batch->max_sessions - s->n_placed;
-    bool ok = n_queued < (uint64_t)s->max_queue + free;
+    bool closing = s->closing, ok = n_queued < (uint64_t)s->max_queue + free && !closing;
 
     s->n_queued += ok;
     s->refused += !ok;
@@ -214,6 +213,8 @@ static bool enter(struct clb_scheduler *s, bool *profile, struct clb_err *err)
         *profile = true;
     s->submitted += ok;
     pthread_mutex_unlock(&s->lock);
+    if (closing)
+        return clb_fail(err, CLB_USAGE, "the scheduler is being closed");
     return ok || clb_fail(err, CLB_BUSY, "the queue is full: %u requests wait", n_queued);
 }
 

@@ -34,7 +34,7 @@ struct clb_scheduler {
     uint32_t n_queued; /* requests none of whose choices was started */
     uint32_t n_placed; /* choices that run, as the last step left it */
     uint64_t submitted, refused;
-    bool cancels, woken;
+    bool cancels, woken, closing;
     struct clb_scheduler_counts shown; /* copies for other threads */
     struct clb_profile shown_profile;
 };

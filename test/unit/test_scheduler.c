@@ -655,6 +655,18 @@ static void places_go_in_order_of_arrival(void)
     colibri_scheduler_close(s);
 }
 
+struct persistent {
+    struct colibri_scheduler *s;
+    struct colibri_request r;
+    int n_refused;
+};
+static void ask_again(const struct colibri_finish_event *e)
+{
+    struct persistent *p = e->arg;
+
+    p->n_refused += colibri_scheduler_submit(p->s, &p->r, NULL) == COLIBRI_USAGE;
+}
+
 static void close_cancels_what_is_left(void)
 {
     struct colibri_scheduler *s = open_scheduler(
@@ -662,9 +674,15 @@ static void close_cancels_what_is_left(void)
 
     for (int i = 0; i < 5; i++)
         submit(s, simple_job(i, NULL, 0, 10, 50));
+    struct persistent p = { .s = s };
+    p.r = (struct colibri_request){
+        .size = sizeof p.r, .ids = job[0].ids, .n_ids = 10, .on_finish = ask_again, .arg = &p
+    };
+    CHECK_EQ(colibri_scheduler_submit(s, &p.r, NULL), 0);
     for (int i = 0; i < 5; i++)
         CHECK_EQ(colibri_scheduler_step(s, NULL), 0);
     colibri_scheduler_close(s);
+    CHECK_EQ(p.n_refused, 1);
     for (int i = 0; i < 5; i++) {
         job[i].cancelled = true;
         same(&job[i]);
