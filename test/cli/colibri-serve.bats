@@ -23,6 +23,7 @@ teardown() {
 
 # serve [OPTION]...: starts a server with the demo model; $url, $port, $pid, messages in the file log.
 serve() {
+    rm -f url
     colibri-serve --port 0 -t 1 "$@" "${serve_model:-$model}" >url 2>log 3>&- &
     pid=$!
     echo "$pid" >"$pid.pid"
@@ -509,9 +510,10 @@ python_with() { # PACKAGE...
 @test "serve: the page streams an answer in a browser" {
     browser=$(command -v chromium || command -v google-chrome) || skip "no chromium here"
     python=$(python_with playwright) || skip "pip cannot get playwright here"
-    serve --cpu scalar
-    run -0 "$python" "$REPO/test/cli/serve_page.py" "$url" "$browser" 'The capital of France is' \
+    serve
+    run "$python" "$REPO/test/cli/serve_page.py" "$url" "$browser" 'The capital of France is' \
         "$(colibri-run -n 12 -p 'The capital of France is' "$model")"
+    ((status == 0)) || fail "$output"
 }
 
 # -- the end ---------------------------------------------------------------------------------------
