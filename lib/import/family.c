@@ -372,7 +372,8 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
     if ((f->map && !clb_map_fields(f->map, config, a, err)) || !read_shared(config, f, a, err) ||
         !read_keys(config, f->keys, a, err) || !complete(config, f, a, err) ||
         (f->map && !clb_map_derive(f->map, config, a, err)) ||
-        (f->derive && !f->derive(config, a, notes, err)) || !check_layer_types(config, f, a, err) || !completed(config, f, a, extra, err))
+        (f->derive && !f->derive(config, a, notes, err)) ||
+        !check_layer_types(config, f, a, err) || !completed(config, f, a, extra, err))
         return false;
     if (f->map)
         rope.partial = a->rope_dim == 0;
