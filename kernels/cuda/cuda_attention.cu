@@ -335,7 +335,8 @@ static __device__ __forceinline__ struct shared_rows carve(unsigned char *at, ui
 
 // 8 * WARPS * TILES columns of values are the most that there may be.
 template <int WARPS, int TILES>
-static __global__ void __launch_bounds__(32 * WARPS) attention(const struct clb_cuda_attention a)
+static __global__ void __launch_bounds__(32 * WARPS, 8 / WARPS)
+    attention(const struct clb_cuda_attention a)
 {
     CLB_DYNAMIC_SHARED(unsigned char, memory);
     const struct shared_rows s = carve(memory, a.kv.key_dim);

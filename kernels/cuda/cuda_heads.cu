@@ -26,8 +26,11 @@ static __global__ void __launch_bounds__(ROW_THREADS) embed(const struct clb_cud
     const float scale = e.rope_scale[sequence] > 0 ? e.rope_scale[sequence] : 1;
     for (uint32_t i = threadIdx.x; i < half; i += ROW_THREADS) {
         float angle = (float)e.position[row] * inv_freq[i];
-        e.cosine[(size_t)row * half + i] = (float)cos((double)angle) * scale;
-        e.sine[(size_t)row * half + i] = (float)sin((double)angle) * scale;
+        double sine, cosine;
+
+        sine_cosine(angle, &sine, &cosine);
+        e.cosine[(size_t)row * half + i] = (float)cosine * scale;
+        e.sine[(size_t)row * half + i] = (float)sine * scale;
     }
 }
 

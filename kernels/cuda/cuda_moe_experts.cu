@@ -58,7 +58,7 @@ template <enum clb_dtype F>
 static __device__ __forceinline__ void fetch(uint4 *to, uint32_t stride, const lane_tile &l,
                                              uint32_t group, uint32_t cols)
 {
-    const uint8_t *steps = l.tile + format<F>::steps_at(cols);
+    const uint8_t *steps = (l.tile ? l.tile : l.base) + format<F>::steps_at(cols);
 
     UNROLL
     for (int i = 0; i < format<F>::LOADS; i++) {

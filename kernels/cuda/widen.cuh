@@ -56,7 +56,7 @@ static __device__ __forceinline__ void widen_bytes(uint32_t w, uint32_t &low, ui
 template <enum clb_dtype> struct format;
 
 template <> struct format<CLB_INT8> : f16_format {
-    enum { LOADS = 2, STAGES = 4 };
+    enum { LOADS = 2, STAGES = 3 };
     static __device__ __forceinline__ uint64_t steps_at(uint32_t)
     {
         return 0;
@@ -200,7 +200,7 @@ template <> struct format<CLB_MXFP4> : bf16_format, format_4bit {
 /* -- 16-bit floats: a step has two inputs of each row ------------------------------------------ */
 
 struct format_16bit {
-    enum { LOADS = 4, STAGES = 3 };
+    enum { LOADS = 4, STAGES = 2 };
     static __device__ __forceinline__ uint64_t steps_at(uint32_t)
     {
         return 0;

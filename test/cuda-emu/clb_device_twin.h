@@ -101,6 +101,12 @@ static inline float divide_quick(float a, float b)
     return a / b;
 }
 
+static inline void sine_cosine(double angle, double *sine, double *cosine)
+{
+    *sine = sin(angle);
+    *cosine = cos(angle);
+}
+
 static inline void acquire_blocks(void)
 {
     emu_acquire_blocks();
