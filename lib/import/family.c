@@ -292,9 +292,8 @@ static bool complete(struct clb_settings *c, const struct clb_family *f, struct 
     for (uint32_t l = 0; !per_layer && l < a->n_layer; l++)
         a->layer_experts[l] = a->n_expert;
     if (a->n_head % a->n_kv_head)
-        return disagree(c, word_of(f, "n_head", "num_attention_heads"), a->n_head,
-                        "no multiple of", word_of(f, "n_kv_head", "num_key_value_heads"),
-                        a->n_kv_head, err);
+        return disagree(c, word_of(f, "n_head", "num_attention_heads"), a->n_head, "no multiple of",
+                        word_of(f, "n_kv_head", "num_key_value_heads"), a->n_kv_head, err);
     if (a->head_dim == 0 || a->head_dim % 2)
         return disagree(c, "head_dim", a->head_dim, "but must be even; see", "hidden_size",
                         a->hidden_size, err);
@@ -364,7 +363,7 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
     const struct clb_family *f = *family;
     struct clb_rope_source rope = {
         config,    f->default_theta, f->partial_rotary, f->yarn_scales_attention,
-        o->ignore, o->n_ignore
+        o->ignore, o->n_ignore,      f->default_part
     };
     f->start(a);
     if (f->text_config && !open_text_config(config, f, err))
@@ -372,8 +371,8 @@ bool clb_family_read(const struct clb_family **family, struct clb_arch *a,
     if ((f->map && !clb_map_fields(f->map, config, a, err)) || !read_shared(config, f, a, err) ||
         !read_keys(config, f->keys, a, err) || !complete(config, f, a, err) ||
         (f->map && !clb_map_derive(f->map, config, a, err)) ||
-        (f->derive && !f->derive(config, a, notes, err)) ||
-        !check_layer_types(config, f, a, err) || !completed(config, f, a, extra, err))
+        (f->derive && !f->derive(config, a, notes, err)) || !check_layer_types(config, f, a, err) ||
+        !completed(config, f, a, extra, err))
         return false;
     if (f->map)
         rope.partial = a->rope_dim == 0;

@@ -68,6 +68,7 @@ struct clb_family {
     const struct clb_map *map;  /* --map: this is the user's own architecture; NULL: a known one */
     double default_theta;       /* rope_theta of the reference when config.json has none */
     bool partial_rotary;        /* honours partial_rotary_factor */
+    double default_part;        /* partial_rotary_factor without the key; 0: the whole head */
     bool yarn_scales_attention; /* mscale_all_dim scales scores, squared */
     /* the key that counts layers for predicting further tokens, which stand behind the others and
      * are not used; NULL: none */
@@ -135,6 +136,8 @@ bool clb_family_word(struct clb_settings *c, const char *key, const char *words,
 bool clb_family_number(struct clb_settings *c, const char *key, uint32_t value,
                        struct clb_err *err);
 bool clb_family_flag(struct clb_settings *c, const char *key, bool value, struct clb_err *err);
+/* The keys, up to a NULL, are there: the reference's defaults for them are not neutral. */
+bool clb_family_must(struct clb_settings *c, const char *const *keys, struct clb_err *err);
 /* Layers before that number have no experts. */
 bool clb_family_first_dense(struct clb_settings *c, const char *key, struct clb_arch *a,
                             struct clb_err *err);

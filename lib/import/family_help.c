@@ -83,6 +83,14 @@ bool clb_family_sparse_step(struct clb_settings *c, struct clb_arch *a, struct c
     return true;
 }
 
+bool clb_family_must(struct clb_settings *c, const char *const *keys, struct clb_err *err)
+{
+    for (; *keys; keys++)
+        if (!clb_setting_find(c, *keys))
+            return clb_setting_missing(c, *keys, err);
+    return true;
+}
+
 bool clb_family_groups(struct clb_settings *c, struct clb_arch *a, enum clb_group_score score,
                        struct clb_err *err)
 {
@@ -112,12 +120,10 @@ bool clb_family_groups(struct clb_settings *c, struct clb_arch *a, enum clb_grou
 bool clb_family_mla(struct clb_settings *c, struct clb_arch *a, struct clb_err *err)
 {
     static const char *const must[] = { "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
-                                        "v_head_dim" };
+                                        "v_head_dim", NULL };
 
-    for (size_t i = 0; i < sizeof must / sizeof *must; i++)
-        if (!clb_setting_find(c, must[i]))
-            return clb_setting_missing(c, must[i], err);
-    if (!clb_setting_u32(c, "q_lora_rank", 1, 1 << 16, &a->q_lora_rank, err) ||
+    if (!clb_family_must(c, must, err) ||
+        !clb_setting_u32(c, "q_lora_rank", 1, 1 << 16, &a->q_lora_rank, err) ||
         !clb_setting_u32(c, "kv_lora_rank", 1, 1 << 16, &a->kv_lora_rank, err) ||
         !clb_setting_u32(c, "qk_nope_head_dim", 1, 2048, &a->qk_nope_dim, err) ||
         !clb_setting_u32(c, "qk_rope_head_dim", 2, CLB_MAX_ROPE, &a->qk_rope_dim, err) ||

@@ -293,7 +293,7 @@ static bool open_object(struct rope *r, struct clb_settings *config, struct clb_
 static bool read_dim(struct rope *r, const struct clb_rope_source *from, const struct clb_arch *a,
                      struct clb_err *err)
 {
-    double part = 0;
+    double part = from->part;
 
     if (from->partial &&
         !read_either(r, from->config, "partial_rotary_factor", 1e-6, 1, &part, err))

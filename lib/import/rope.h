@@ -15,6 +15,7 @@ struct clb_rope_source {
     bool scales_attention;       /* yarn's mscale_all_dim also scales scores (DeepSeek) */
     struct clb_ignore *ignore;   /* [n_ignore] keys that the user accepts */
     uint32_t n_ignore;
+    double part; /* partial_rotary_factor without the key; 0: the whole head */
 };
 
 /* a->head_dim and a->max_positions are known; a->rope_dim, where not 0, is the width to rotate.

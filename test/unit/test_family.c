@@ -51,15 +51,76 @@ static void windows_of_qwen2(void)
     CHECK_HAS(err.text, "layer 1 slides, but 'use_sliding_window' is not true");
 }
 
+#define GPT_OSS COMMON("gpt_oss") "\"rope_scaling\":{\"rope_type\":\"default\"},"
+
 static void gpt_oss(void)
 {
-    CHECK(read(COMMON("gpt_oss") "\"head_dim\":16}"));
+    CHECK(read(GPT_OSS "\"head_dim\":16}"));
     CHECK(a.window[0] == 128 && !a.window[1] && a.window[4] == 128);
     CHECK(a.q_bias && a.k_bias && a.v_bias && a.o_bias && a.sinks && a.expert_bias);
     CHECK(a.act == CLB_ACT_CLAMPED_SWIGLU && a.act_limit == 7 && a.act_alpha == 1.702f);
-    CHECK(read(COMMON("gpt_oss") "\"experts_per_token\":2}"));
-    CHECK(!read(COMMON("gpt_oss") "\"experts_per_token\":3}"));
+    CHECK(read(GPT_OSS "\"experts_per_token\":2}"));
+    CHECK(!read(GPT_OSS "\"experts_per_token\":3}"));
     CHECK_HAS(err.text, "'experts_per_token': is 3, but 'num_experts_per_tok' is 2");
+    CHECK(read(GPT_OSS "\"swiglu_alpha\":1.5}"));
+    CHECK(a.act_alpha == 1.5f);
+    CHECK(!read(COMMON("gpt_oss") "\"head_dim\":16}"));
+    CHECK_HAS(err.text, "'rope_scaling' is missing");
+    CHECK(!read(COMMON("gpt_oss") "\"rope_scaling\":null}"));
+    CHECK(read(COMMON("gpt_oss") "\"rope_parameters\":{\"rope_type\":\"default\"}}"));
+}
+
+#define SHARED "\"moe_intermediate_size\":32,\"n_shared_experts\":1,"
+#define MLA                                                                                        \
+    COMMON("deepseek_v3")                                                                          \
+    SHARED "\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":8,\"v_head_dim\":16,"  \
+           "\"routed_scaling_factor\":2.5,"
+#define EXAONE COMMON("exaone_moe") "\"moe_intermediate_size\":32,\"num_shared_experts\":1,"
+#define FIVE(last)                                                                                 \
+    "\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","                   \
+    "\"full_attention\",\"" last "\"]"
+
+/* The frequency of the second pair, of 16 dimensions that are rotated. */
+static bool turns_by(double theta)
+{
+    return fabs(extra.inv_freq[1] * pow(theta, 2.0 / 16) - 1) < 1e-5;
+}
+
+/* Keys that are not there mean what the reference makes of that, or must be there. */
+static void absent(void)
+{
+    CHECK(read(COMMON("phimoe") "\"head_dim\":16}"));
+    CHECK(turns_by(1e6));
+    CHECK(read(COMMON("mixtral") "\"head_dim\":16}"));
+    CHECK(turns_by(1e6));
+    CHECK(read(COMMON("qwen3_moe") "\"moe_intermediate_size\":32}"));
+    CHECK(turns_by(1e4) && !a.topk_normalise);
+    CHECK(read(COMMON("dots1") SHARED "\"head_dim\":16}"));
+    CHECK(turns_by(1e4) && !a.topk_normalise && a.routed_scale == 0);
+    CHECK(read(COMMON("glm4_moe") SHARED "\"head_dim\":32}"));
+    CHECK(a.rope_dim == 16 && a.topk_normalise);
+    CHECK(read(COMMON("glm4_moe") SHARED "\"head_dim\":32,\"partial_rotary_factor\":1.0}"));
+    CHECK(a.rope_dim == 32);
+    CHECK(read(MLA "\"n_group\":1,\"topk_group\":1}"));
+    CHECK(!read(MLA "\"topk_group\":1}"));
+    CHECK_HAS(err.text, "'n_group' is missing");
+    CHECK(!read(MLA "\"n_group\":2}"));
+    CHECK_HAS(err.text, "'topk_group' is missing");
+}
+
+static void exaone(void)
+{
+    CHECK(read(EXAONE "\"rope_theta\":10000," FIVE("sliding_attention") ",\"sliding_window\":8}"));
+    CHECK(a.routed_scale == 2.5f && a.window[4] == 8 && !a.no_rope[4] && a.no_rope[0]);
+    CHECK(read(EXAONE "\"rope_theta\":10000," FIVE("full_attention") ",\"sliding_window\":null}"));
+    CHECK(!a.no_rope[0] && !a.window[4]);
+    CHECK(!read(EXAONE "\"rope_theta\":10000," FIVE("full_attention") "}"));
+    CHECK_HAS(err.text, "'sliding_window' is missing");
+    CHECK(!read(EXAONE
+                "\"rope_theta\":10000," FIVE("sliding_attention") ",\"sliding_window\":null}"));
+    CHECK_HAS(err.text, "'sliding_window' is missing");
+    CHECK(!read(EXAONE FIVE("sliding_attention") ",\"sliding_window\":8}"));
+    CHECK_HAS(err.text, "'rope_theta' is missing");
 }
 
 static void granite(void)
@@ -116,6 +177,8 @@ int main(void)
 {
     TEST(windows_of_qwen2);
     TEST(gpt_oss);
+    TEST(absent);
+    TEST(exaone);
     TEST(granite);
     TEST(llama4);
     TEST(quantised);

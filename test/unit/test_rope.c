@@ -14,7 +14,7 @@ static bool read_part(const char *json, uint32_t dim, uint32_t max_positions, bo
                       uint32_t rope_dim)
 {
     struct clb_settings config = { 0 };
-    struct clb_rope_source from = { &config, 1e4, partial, false, NULL, 0 };
+    struct clb_rope_source from = { &config, 1e4, partial, false, NULL, 0, 0 };
 
     clb_problems_free(&problems);
     arch = (struct clb_arch){ .head_dim = dim, .max_positions = max_positions,

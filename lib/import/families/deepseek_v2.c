@@ -30,6 +30,7 @@ static const struct clb_family_tensor tensors[] = {
 /* "greedy" chooses among all experts, whatever n_group says. */
 static bool read_groups(struct clb_settings *config, struct clb_arch *a, struct clb_err *err)
 {
+    static const char *const groups[] = { "n_group", "topk_group", NULL };
     char method[32] = "greedy";
 
     if (!clb_family_word(config, "topk_method", "greedy|group_limited_greedy", err) ||
@@ -37,7 +38,8 @@ static bool read_groups(struct clb_settings *config, struct clb_arch *a, struct 
         return false;
     clb_setting_no_effect(config, "n_group");
     clb_setting_no_effect(config, "topk_group");
-    return !strcmp(method, "greedy") || clb_family_groups(config, a, CLB_GROUP_MAX, err);
+    return !strcmp(method, "greedy") || (clb_family_must(config, groups, err) &&
+                                         clb_family_groups(config, a, CLB_GROUP_MAX, err));
 }
 
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,

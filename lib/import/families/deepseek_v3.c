@@ -33,6 +33,7 @@ static const struct clb_family_tensor tensors[] = {
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
                    struct clb_err *err)
 {
+    static const char *const groups[] = { "n_group", "topk_group", NULL };
     bool interleaved = true;
 
     (void)notes;
@@ -41,7 +42,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
     if (!clb_setting_bool(config, "rope_interleave", &interleaved, err))
         return false;
     a->rope = interleaved ? CLB_ROPE_INTERLEAVED : CLB_ROPE_HALF;
-    return clb_family_mla(config, a, err) &&
+    return clb_family_mla(config, a, err) && clb_family_must(config, groups, err) &&
            clb_family_groups(config, a, CLB_GROUP_TOP2_SUM, err) &&
            clb_family_flag(config, "attention_bias", false, err) &&
            clb_family_word(config, "scoring_func", "sigmoid", err) &&

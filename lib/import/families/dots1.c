@@ -6,7 +6,6 @@ static void start(struct clb_arch *a)
     a->rope = CLB_ROPE_HALF;
     a->router = CLB_ROUTER_SIGMOID;
     a->router_correction = true;
-    a->topk_normalise = true;
     a->qk_norm = CLB_QK_NORM_HEAD;
 }
 

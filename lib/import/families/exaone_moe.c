@@ -7,6 +7,7 @@ static void start(struct clb_arch *a)
     a->router = CLB_ROUTER_SIGMOID;
     a->router_correction = true;
     a->topk_normalise = true;
+    a->routed_scale = 2.5f;
     a->qk_norm = CLB_QK_NORM_HEAD;
 }
 
@@ -24,11 +25,20 @@ static const struct clb_family_tensor tensors[] = {
     { NULL, 0, 0 },
 };
 
+/* A window that is null; one that is not there is another, by the reference's default. */
+static bool is_null(const struct clb_settings *config, const char *key)
+{
+    for (uint32_t i = 0; i < config->n; i++)
+        if (!strcmp(config->setting[i].as, key))
+            return config->setting[i].type == CLB_JSON_NULL;
+    return false;
+}
+
 /* Without a window every layer is full and has positions. */
 static bool read_windows(struct clb_settings *config, struct clb_arch *a, struct clb_err *err)
 {
     uint32_t window = 0;
-    bool sliding[CLB_MAX_LAYERS], found;
+    bool sliding[CLB_MAX_LAYERS] = { false }, found, slides = false;
 
     clb_setting_no_effect(config, "sliding_window_pattern"); /* layer_types says the same */
     if (!clb_setting_u32(config, "sliding_window", 1, 1 << 30, &window, err) ||
@@ -36,6 +46,10 @@ static bool read_windows(struct clb_settings *config, struct clb_arch *a, struct
         return false;
     if (!found && window)
         return clb_setting_missing(config, "layer_types", err);
+    for (uint32_t l = 0; l < a->n_layer; l++)
+        slides |= sliding[l];
+    if (!window && (slides || !is_null(config, "sliding_window")))
+        return clb_setting_missing(config, "sliding_window", err);
     for (uint32_t l = 0; l < a->n_layer && window; l++) {
         a->window[l] = sliding[l] ? window : 0;
         a->no_rope[l] = !sliding[l];
@@ -74,7 +88,6 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
 
 const struct clb_family clb_family_exaone_moe = {
     .model_type = "exaone_moe",
-    .default_theta = 1e6,
     .further_layers = "num_nextn_predict_layers",
     .start = start,
     .keys = keys,

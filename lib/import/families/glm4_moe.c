@@ -44,6 +44,7 @@ const struct clb_family clb_family_glm4_moe = {
     .model_type = "glm4_moe",
     .default_theta = 1e4,
     .partial_rotary = true,
+    .default_part = 0.5,
     .further_layers = "num_nextn_predict_layers",
     .start = start,
     .keys = keys,

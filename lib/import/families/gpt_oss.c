@@ -11,7 +11,7 @@ static void start(struct clb_arch *a)
     a->router_bias = true;
     a->expert_bias = true;
     a->act_limit = 7.0f;
-    a->act_alpha = 1.702f; /* config.json does not name it */
+    a->act_alpha = 1.702f; /* published configurations do not name it */
 }
 
 static const struct clb_family_key keys[] = {
@@ -22,6 +22,7 @@ static const struct clb_family_key keys[] = {
     { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(k_bias), false, 0, 0 },
     { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(v_bias), false, 0, 0 },
     { "attention_bias", NULL, CLB_KEY_BOOL, CLB_KEY_AT(o_bias), false, 0, 0 },
+    { "swiglu_alpha", NULL, CLB_KEY_F32, CLB_KEY_AT(act_alpha), false, 1e-3, 1e6 },
     { "swiglu_limit", NULL, CLB_KEY_F32, CLB_KEY_AT(act_limit), false, 1e-3, 1e6 },
     { NULL, NULL, CLB_KEY_U32, 0, false, 0, 0 },
 };
@@ -42,7 +43,8 @@ static const struct clb_family_tensor tensors[] = {
     { NULL, 0, 0 },
 };
 
-/* Without layer_types the first layer and every other one slide. */
+/* Without layer_types the first layer and every other one slide. Without an object for the rotation
+ * the reference takes one of its own, which is not guessed here. */
 static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_text *notes,
                    struct clb_err *err)
 {
@@ -51,6 +53,8 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
 
     (void)notes;
     clb_setting_no_effect(config, "initial_context_length"); /* rope_scaling says it */
+    if (!clb_setting_find(config, "rope_scaling") && !clb_setting_find(config, "rope_parameters"))
+        return clb_setting_missing(config, "rope_scaling", err);
     if (!clb_family_word(config, "hidden_act", "silu", err) ||
         !clb_setting_u32(config, "sliding_window", 1, 1 << 30, &window, err) ||
         !clb_family_layer_types(config, a, sliding, &found, err))

@@ -46,7 +46,7 @@ static bool derive(struct clb_settings *config, struct clb_arch *a, struct clb_t
 
 const struct clb_family clb_family_phimoe = {
     .model_type = "phimoe",
-    .default_theta = 1e4,
+    .default_theta = 1e6,
     .start = start,
     .keys = keys,
     .tensors = tensors,
