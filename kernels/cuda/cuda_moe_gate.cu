@@ -56,7 +56,7 @@ static __device__ __forceinline__ void product_tile(const struct clb_cuda_produc
 }
 
 template <int ROWS>
-static __global__ void __launch_bounds__(THREADS, 4)
+static __global__ void __launch_bounds__(THREADS, 2)
     product_f32(const struct clb_cuda_product_f32 p)
 {
     CLB_SHARED(float, sums, WARPS *ROWS * 16);
@@ -247,7 +247,7 @@ static __device__ __forceinline__ void choose(const struct clb_cuda_gate &g, uin
 
 // Blocks of 16 experts by ROWS rows; the last one of these rows chooses.
 template <int ROWS>
-static __global__ void __launch_bounds__(THREADS, 4) gate(const struct clb_cuda_gate g)
+static __global__ void __launch_bounds__(THREADS, 2) gate(const struct clb_cuda_gate g)
 {
     CLB_SHARED(float, sums, WARPS *ROWS * 16);
     CLB_SHARED(uint32_t, last, 1);
