@@ -79,11 +79,16 @@ bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, s
     const struct colibri_load_options load = { .size = sizeof load,
                                                .threads = o->threads,
                                                .memory = o->memory };
-    const struct colibri_batch_options batch = { .size = sizeof batch,
-                                                 .max_sessions = o->batch,
-                                                 .context = o->context,
-                                                 .kv_dtype = clb_engine_kv_dtype(o->kv_dtype),
-                                                 .experts_per_token = o->experts_per_token };
+    /* as colibri-run asks */
+    const struct colibri_scheduler_options scheduler = {
+        .size = sizeof scheduler,
+        .max_sequences = o->batch ? o->batch : 1,
+        .max_queue = o->batch ? o->batch : 1,
+        .context = o->context,
+        .shared_chunk = UINT32_MAX,
+        .kv_dtype = clb_engine_kv_dtype(o->kv_dtype),
+        .experts_per_token = o->experts_per_token,
+    };
     struct colibri_memory_plan plan = { .size = sizeof plan };
     struct colibri_model_info info = { .size = sizeof info };
     struct colibri_model *m = colibri_load_model_ex(r->path, &load, NULL);
@@ -91,7 +96,7 @@ bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, s
 
     if (!m)
         return clb_engine_fail(err);
-    ok = colibri_model_info(m, &info) == 0 && colibri_plan_batch(m, &batch, &plan) == 0;
+    ok = colibri_model_info(m, &info) == 0 && colibri_plan_scheduler(m, &scheduler, &plan) == 0;
     if (ok && o->verbose)
         clb_warn(PROGRAM, "%s: device %s", r->path, info.device);
     if (!ok)

@@ -115,11 +115,13 @@ bool clb_scheduler_open(struct clb_scheduler **out, struct clb_model *m,
                         const struct clb_scheduler_options *o, struct clb_err *err)
 {
     struct clb_scheduler_options full = *o;
+    struct clb_memory_plan plan;
     struct clb_scheduler *s;
 
     *out = NULL;
     full.batch.profile = true; /* for a request that asks; its clock runs only then */
-    if (!resolve(&full, m, err))
+    if (!resolve(&full, m, err) || !clb_scheduler_plan(&plan, m, &full, err) ||
+        !clb_plan_check(&plan, err))
         return false;
     s = clb_new(1, sizeof *s, err);
     if (!s)

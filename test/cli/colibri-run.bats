@@ -178,23 +178,23 @@ END
 @test "jsonl: a crowd of everything says what each says alone" {
     # prefixes in common, seeds, stop texts, an end by length, lines that fail
     for i in {1..36}; do
-        jq -cn --argjson i $i --arg p "$(long_prompt $((i % 4 * 6)))" '{prompt: ($p + "The capital of " + (["France", "Peru", "Japan"][$i % 3]) + " is"),
+        jq -cn --argjson i "$i" --arg p "$(long_prompt $((i % 4 * 6)))" '{prompt: ($p + "The capital of " + (["France", "Peru", "Japan"][$i % 3]) + " is"),
             max_new_tokens: (1 + $i * 7 % 30), seed: $i, temperature: ($i % 2), stop: [["the", ".", "zz"][$i % 3]]}'
         ((i % 9)) || echo '{"prompt":'
     done >prompts
     for kv in f32 f16 int8; do
         for batch in 1 5 32; do
-            run -1 colibri-run -q --jsonl --kv-dtype $kv --batch $batch "$M" <prompts
-            colibri-run -q --jsonl --kv-dtype $kv --batch $batch "$M" <prompts >$batch 2>/dev/null || true
+            run -1 --separate-stderr colibri-run -q --jsonl --kv-dtype "$kv" --batch "$batch" "$M" <prompts
+            echo "$output" >"batch-$batch"
         done
-        cmp 1 5
-        cmp 1 32
-        [[ $(wc -l <1) == 40 && $(grep -c '"error"' 1) == 4 ]]
+        cmp batch-1 batch-5
+        cmp batch-1 batch-32
+        [[ $(wc -l <batch-1) == 40 && $(grep -c '"error"' batch-1) == 4 ]]
         for i in 3 8 17 29; do # each in a program of its own
-            sed -n ${i}p prompts | colibri-run --jsonl --kv-dtype $kv "$M" | cmp - <(sed -n ${i}p 1)
+            sed -n "${i}p" prompts | colibri-run --jsonl --kv-dtype "$kv" "$M" | cmp - <(sed -n "${i}p" batch-1)
         done
     done
-    jq -rs 'map(.finish_reason) | unique | join(" ")' 1 | grep -q 'length stop'
+    jq -rs 'map(.finish_reason) | unique | join(" ")' batch-1 | grep -q 'length stop'
 }
 
 @test "jsonl: bad lines" {
