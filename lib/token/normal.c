@@ -5,8 +5,9 @@
 #include "lib/token/unicode.h"
 #include "lib/token/utf8.h"
 
-/* What a replacement may make of a text, so that a damaged one cannot eat all memory. */
-enum { LONGEST_TEXT = 1 << 30 };
+/* What one replacement, and all steps together, may make of a text, so that a damaged tokenizer
+ * eats neither all memory nor all day. Published ones make three bytes of one, Unicode eleven. */
+enum { LONGEST_TEXT = 1 << 30, MOST_BYTES = 1 << 20, MOST_TIMES = 256 };
 
 /* What step functions return: how many bytes of their result stand before `zero`. */
 
@@ -141,9 +142,16 @@ static bool changes(const struct clb_step *step, struct clb_part part)
     return !clb_is_normal(s, (enum clb_form)(step->op - CLB_DO_NFC + CLB_NFC));
 }
 
+static bool too_much(const struct clb_encoder *e, size_t from)
+{
+    return clb_fail(e->err, CLB_BAD_INPUT,
+                    "the normalizer of the tokenizer makes too much of %zu bytes of text", from);
+}
+
 bool clb_normalise_part(struct clb_encoder *e, struct clb_part part)
 {
     const struct clb_tables_head *h = e->t->head;
+    const size_t n = (size_t)(part.end - part.s);
 
     for (uint32_t i = 0, into = 0; i < h->n_normalise; i++) {
         if (!changes(&e->t->normalise[i], part))
@@ -151,6 +159,8 @@ bool clb_normalise_part(struct clb_encoder *e, struct clb_part part)
         struct clb_text *out = &e->text[into];
         clb_text_clear(out);
         part = clb_step_apply(e->t, &e->t->normalise[i], part, out, &e->budget);
+        if (out->n > LONGEST_TEXT || out->n / MOST_TIMES > n + MOST_BYTES / MOST_TIMES)
+            return too_much(e, n);
         if (out->failed)
             return clb_fail_nomem(e->err, out->n);
         if (!e->budget)

@@ -256,6 +256,33 @@ static void endless_pattern(void)
     token_close(&rig);
 }
 
+/* Replacements that multiply each other: an error before the text is huge. */
+static void endless_growth(void)
+{
+    static const char step[] =
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":"
+        "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}";
+    const struct clb_encode_options o = { .add_special = false };
+    struct clb_text json = { 0 };
+    struct clb_ids ids = { 0 };
+    struct clb_err err;
+    struct token_rig rig;
+
+    clb_text_printf(
+        &json,
+        "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s,%s,%s,%s]},\"model\":"
+        "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+        step, step, step, step);
+    CHECK(token_open_text(&rig, json.p, &err));
+    clb_text_free(&json);
+    CHECK(clb_encode(rig.t, "b", 1, &o, &ids, &err));
+    CHECK(!clb_encode(rig.t, "aaaaa", 5, &o, &ids, &err));
+    CHECK_EQ(err.code, CLB_BAD_INPUT);
+    CHECK_HAS(err.text, "makes too much of 5 bytes of text");
+    clb_ids_free(&ids);
+    token_close(&rig);
+}
+
 /* As many merges as a file may have, all of one pair: the last one counts. */
 static void many_merges(void)
 {
@@ -355,6 +382,7 @@ int main(void)
     TEST(refused);
     TEST(accepted);
     TEST(endless_pattern);
+    TEST(endless_growth);
     TEST(many_merges);
     TEST(cut_files);
     return test_result();
