@@ -105,6 +105,9 @@ bool clb_family_groups(struct clb_settings *c, struct clb_arch *a, enum clb_grou
     if (a->n_expert % n)
         return clb_setting_fail(c, clb_setting_find(c, "n_group"), err,
                                 "is %u, which does not divide %u experts", n, a->n_expert);
+    if (n > 1 && score == CLB_GROUP_TOP2_SUM && a->n_expert / n < 2)
+        return clb_setting_fail(c, clb_setting_find(c, "n_group"), err,
+                                "leaves one expert to a group, but the best two are its score");
     if (a->top_k > a->n_expert / n * kept)
         return clb_setting_fail(c, clb_setting_find(c, "topk_group"), err,
                                 "keeps %u experts, fewer than 'num_experts_per_tok', which is %u",

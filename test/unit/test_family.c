@@ -102,6 +102,9 @@ static void absent(void)
     CHECK(read(COMMON("glm4_moe") SHARED "\"head_dim\":32,\"partial_rotary_factor\":1.0}"));
     CHECK(a.rope_dim == 32);
     CHECK(read(MLA "\"n_group\":1,\"topk_group\":1}"));
+    CHECK(read(MLA "\"n_group\":3,\"topk_group\":1}"));
+    CHECK(!read(MLA "\"n_group\":6,\"topk_group\":2}"));
+    CHECK_HAS(err.text, "'n_group': leaves one expert to a group");
     CHECK(!read(MLA "\"topk_group\":1}"));
     CHECK_HAS(err.text, "'n_group' is missing");
     CHECK(!read(MLA "\"n_group\":2}"));
