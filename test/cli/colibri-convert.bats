@@ -2,8 +2,6 @@
 # colibri-convert as a user runs it: what it refuses, what it writes, every option.
 load helper
 
-FAMILIES=$REPO/test/data/families
-
 setup() {
     mkdir "$BATS_TEST_TMPDIR/work" && cd "$BATS_TEST_TMPDIR/work" || return # bats keeps its own files beside it
     src=$FAMILIES/control_ok
@@ -451,21 +449,6 @@ END
     colibri-convert -q own -o m.bin
 }
 
-# mixtral, whose config.json has other names; makes own/ and own.json
-own_architecture() {
-    cp -r "$FAMILIES/mixtral" own
-    jq '.arch = "mine" | .width = .hidden_size | del(.hidden_size, .model_type)' "$FAMILIES/mixtral/config.json" >own/config.json
-    cat >own.json <<'END'
-{"name": "mine",
- "config": {"arch": {"equals": "mine"}, "width": "hidden_size", "intermediate_size": "expert_size"},
- "descriptor": {"rope": "half", "router": "softmax_topk", "topk_normalise": true},
- "tensors": {"model.layers.#.block_sparse_moe.gate.weight": "router",
-             "model.layers.#.block_sparse_moe.experts.#.w1.weight": "expert.gate",
-             "model.layers.#.block_sparse_moe.experts.#.w3.weight": "expert.up",
-             "model.layers.#.block_sparse_moe.experts.#.w2.weight": "expert.down"}}
-END
-}
-
 @test "--map: an own architecture, recorded as a source" {
     own_architecture
     run_err 3 colibri-convert own -o m.bin
@@ -476,16 +459,6 @@ END
     [[ $(field m.bin '.source[] | select(.file == "own.json") | "\(.size) \(.crc32)"') == "$(stat -c %s maps/own.json) $(gzip -c maps/own.json | tail -c 8 | od -An -tu4 -N4 | xargs)" ]]
     colibri-convert -q "$FAMILIES/mixtral" -o plain.bin
     run -0 colibri-inspect --diff m.bin plain.bin
-    # the file knows its map
-    run -0 colibri-inspect --against own --map maps/own.json m.bin
-    has "$output" "5 of 5 source files are unchanged" || has "$output" "of"
-    run -3 colibri-inspect --against own m.bin
-    has "$output" "'model_type' is missing"
-    echo >>maps/own.json
-    run -1 colibri-inspect --against own --map maps/own.json m.bin
-    has "$output" "own.json" "other size"
-    run_err 2 colibri-inspect --summary --map maps/own.json m.bin
-    has "$message" "--map belongs to --against"
 }
 
 @test "--map: what is wrong with it is one line with file, byte and field, and nothing is written" {

@@ -215,6 +215,20 @@ EOF
     ((${#stderr_lines[@]} == 2))
 }
 
+@test "inspect: --against with the map that the file was made by" {
+    own_architecture
+    colibri-convert -q --map own.json own -o m.bin
+    run -0 colibri-inspect --against own --map own.json m.bin
+    has "$output" "source files are unchanged"
+    run -3 colibri-inspect --against own m.bin
+    has "$output" "'model_type' is missing"
+    echo >>own.json
+    run -1 colibri-inspect --against own --map own.json m.bin
+    has "$output" "own.json" "other size"
+    run_err 2 colibri-inspect --summary --map own.json m.bin
+    has "$message" "--map belongs to --against"
+}
+
 @test "inspect: --against prints JSON whole or not at all, and keeps control characters of the checkpoint away" {
     cp -r "$DEMO_SRC" src
     jq '. + {"\u001b[31mred": 1, "other": 2}' "$DEMO_SRC/config.json" >src/config.json

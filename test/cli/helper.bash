@@ -4,6 +4,7 @@ bats_require_minimum_version 1.5.0
 
 # By hand (`bats test/cli/run.bats`) the defaults are the build folder of the repository.
 REPO=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+FAMILIES=$REPO/test/data/families
 : "${COLIBRI_BUILD:=$REPO/build}"
 : "${COLIBRI_TEST_BIN:=$COLIBRI_BUILD/bin}"
 : "${COLIBRI_TEST_TMP:=$BATS_RUN_TMPDIR}"
@@ -73,4 +74,19 @@ holds_only() {
     found=$(cd "$dir" && find . -mindepth 1 -maxdepth 1 ! -name 'separate-stderr-*' -printf '%f\n' | sort)
     (($# == 0)) && [[ -z $found ]] && return
     [[ $found == "$(printf '%s\n' "$@" | sort)" ]] || fail "in $dir: $found"
+}
+
+# mixtral, whose config.json has other names; makes own/ and own.json
+own_architecture() {
+    cp -r "$FAMILIES/mixtral" own
+    jq '.arch = "mine" | .width = .hidden_size | del(.hidden_size, .model_type)' "$FAMILIES/mixtral/config.json" >own/config.json
+    cat >own.json <<'END'
+{"name": "mine",
+ "config": {"arch": {"equals": "mine"}, "width": "hidden_size", "intermediate_size": "expert_size"},
+ "descriptor": {"rope": "half", "router": "softmax_topk", "topk_normalise": true},
+ "tensors": {"model.layers.#.block_sparse_moe.gate.weight": "router",
+             "model.layers.#.block_sparse_moe.experts.#.w1.weight": "expert.gate",
+             "model.layers.#.block_sparse_moe.experts.#.w3.weight": "expert.up",
+             "model.layers.#.block_sparse_moe.experts.#.w2.weight": "expert.down"}}
+END
 }
