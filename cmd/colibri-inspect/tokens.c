@@ -13,6 +13,7 @@
 #include "lib/format/reader.h"
 #include "lib/import/hf_tokenizer.h"
 #include "lib/import/spm_tokenizer.h"
+#include "lib/import/tiktoken.h"
 #include "lib/token/tokenizer.h"
 
 /* -- where the tokenizer comes from ----------------------------------------------------------- */
@@ -81,8 +82,16 @@ static bool open_json(struct source *s, const char *path, struct clb_err *err)
     return ok;
 }
 
-/* A tokenizer.model; config: the tokenizer_config.json beside it, or NULL. */
-static bool open_spm(struct source *s, const char *path, const char *config, struct clb_err *err)
+static bool has_suffix(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), m = strlen(suffix);
+
+    return n >= m && !strcmp(path + n - m, suffix);
+}
+
+/* A tokenizer.model or tiktoken.model; config: the tokenizer_config.json beside it, or NULL. */
+static bool open_vocabulary(struct source *s, const char *path, const char *config,
+                            struct clb_err *err)
 {
     struct clb_spm_source from = { .file = path, .config_file = config, .vocab_size = UINT32_MAX };
     bool ok = read_file(&from.model, path, err);
@@ -91,7 +100,13 @@ static bool open_spm(struct source *s, const char *path, const char *config, str
         clb_free((char *)(uintptr_t)from.model.p);
     if (!ok)
         return false;
-    ok = clb_spm_tokenizer_compile(&s->tables, &from, err) && open_tables(s, path, err);
+    const struct clb_tiktoken_source tik = { from.model, path, from.config, config,
+                                             from.vocab_size };
+    if (has_suffix(path, "tiktoken.model"))
+        ok = clb_tiktoken_compile(&s->tables, &tik, err);
+    else
+        ok = clb_spm_tokenizer_compile(&s->tables, &from, err);
+    ok = ok && open_tables(s, path, err);
     clb_free((char *)(uintptr_t)from.model.p);
     clb_free((char *)(uintptr_t)from.config.p);
     return ok;
@@ -109,30 +124,30 @@ static bool open_model(struct source *s, const char *path, struct clb_err *err)
            clb_fail_in(err, "%s", path);
 }
 
-static bool has_suffix(const char *path, const char *suffix)
-{
-    size_t n = strlen(path), m = strlen(suffix);
-
-    return n >= m && !strcmp(path + n - m, suffix);
-}
-
 /* tokenizer.json is what programs read, so it comes first, as when converting. */
 static bool open_folder(struct source *s, const char *path, struct clb_err *err)
 {
-    struct clb_text json = { 0 }, model = { 0 }, config = { 0 };
+    struct clb_text json = { 0 }, model = { 0 }, tiktoken = { 0 }, config = { 0 };
     bool ok;
 
     clb_text_printf(&json, "%s/tokenizer.json", path);
     clb_text_printf(&model, "%s/tokenizer.model", path);
+    clb_text_printf(&tiktoken, "%s/tiktoken.model", path);
     clb_text_printf(&config, "%s/tokenizer_config.json", path);
-    if (json.failed || model.failed || config.failed)
+    if (json.failed || model.failed || tiktoken.failed || config.failed) {
         ok = clb_fail_nomem(err, strlen(path));
-    else if (access(json.p, F_OK) != 0 && access(model.p, F_OK) == 0)
-        ok = open_spm(s, model.p, access(config.p, F_OK) == 0 ? config.p : NULL, err);
-    else
-        ok = open_json(s, json.p, err);
+    } else {
+        const char *beside = access(config.p, F_OK) == 0 ? config.p : NULL;
+        if (access(json.p, F_OK) != 0 && access(model.p, F_OK) == 0)
+            ok = open_vocabulary(s, model.p, beside, err);
+        else if (access(json.p, F_OK) != 0 && access(tiktoken.p, F_OK) == 0)
+            ok = open_vocabulary(s, tiktoken.p, beside, err);
+        else
+            ok = open_json(s, json.p, err);
+    }
     clb_text_free(&json);
     clb_text_free(&model);
+    clb_text_free(&tiktoken);
     clb_text_free(&config);
     return ok;
 }
@@ -147,7 +162,7 @@ static bool source_open(struct source *s, const char *path, struct clb_err *err)
     if (S_ISDIR(st.st_mode))
         return open_folder(s, path, err);
     return has_suffix(path, ".json")    ? open_json(s, path, err)
-           : has_suffix(path, ".model") ? open_spm(s, path, NULL, err)
+           : has_suffix(path, ".model") ? open_vocabulary(s, path, NULL, err)
                                         : open_model(s, path, err);
 }
 

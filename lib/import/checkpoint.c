@@ -21,6 +21,7 @@ static const char *const text_name[CLB_CKPT_TEXTS] = {
     [CLB_CKPT_GENERATION] = "generation_config.json",
     [CLB_CKPT_TOKENIZER] = "tokenizer.json",
     [CLB_CKPT_TOKENIZER_MODEL] = "tokenizer.model",
+    [CLB_CKPT_TIKTOKEN] = "tiktoken.model",
     [CLB_CKPT_TOKENIZER_CONFIG] = "tokenizer_config.json",
     [CLB_CKPT_CHAT_TEMPLATE] = "chat_template.jinja",
     [CLB_CKPT_INDEX] = "model.safetensors.index.json",
@@ -90,6 +91,11 @@ static bool open_text(struct clb_ckpt_file *f, char *path, struct clb_err *err)
     return ok;
 }
 
+static bool has_tokenizer(const struct clb_checkpoint *c)
+{
+    return c->text[CLB_CKPT_TOKENIZER].path || c->text[CLB_CKPT_TOKENIZER_MODEL].path;
+}
+
 bool clb_checkpoint_open(struct clb_checkpoint *c, const char *dir, struct clb_err *err)
 {
     struct stat st;
@@ -112,10 +118,9 @@ bool clb_checkpoint_open(struct clb_checkpoint *c, const char *dir, struct clb_e
         return clb_err_place(err, c->dir, NULL, CLB_NO_OFFSET);
     }
     for (int i = 0; i < CLB_CKPT_MAP; i++) {
-        if (i == CLB_CKPT_TOKENIZER_MODEL && c->text[CLB_CKPT_TOKENIZER].path)
+        if ((i == CLB_CKPT_TOKENIZER_MODEL || i == CLB_CKPT_TIKTOKEN) && has_tokenizer(c))
             continue;
-        if (exists(c, text_name[i]) &&
-            !open_text(&c->text[i], path_of(c, text_name[i], err), err))
+        if (exists(c, text_name[i]) && !open_text(&c->text[i], path_of(c, text_name[i], err), err))
             return false;
     }
     if (c->text[CLB_CKPT_CONFIG].path)
@@ -139,13 +144,36 @@ bool clb_checkpoint_open_map(struct clb_checkpoint *c, const char *path, struct 
     return true;
 }
 
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), n_end = strlen(end);
+
+    return n > n_end && !strcmp(name + n - n_end, end);
+}
+
+char *clb_checkpoint_ending(const struct clb_checkpoint *c, const char *end, struct clb_err *err)
+{
+    DIR *dir = opendir(c->dir);
+    struct dirent *e;
+    char *path = NULL, first[sizeof e->d_name] = "";
+
+    while (dir && (e = readdir(dir)))
+        if (ends_in(e->d_name, end) && (!*first || strcmp(e->d_name, first) < 0))
+            memcpy(first, e->d_name, strlen(e->d_name) + 1);
+    if (dir)
+        closedir(dir);
+    *err = (struct clb_err){ .code = CLB_OK };
+    if (*first)
+        path = path_of(c, first, err);
+    return path;
+}
+
 static bool is_weights(const char *name)
 {
     static const char *const end[] = { ".safetensors", ".bin", ".pth", ".pt", ".gguf" };
-    size_t n = strlen(name);
 
     for (size_t i = 0; i < sizeof end / sizeof *end; i++)
-        if (n > strlen(end[i]) && !strcmp(name + n - strlen(end[i]), end[i]))
+        if (ends_in(name, end[i]))
             return true;
     return false;
 }

@@ -18,6 +18,7 @@ enum clb_ckpt_text {
     CLB_CKPT_GENERATION,
     CLB_CKPT_TOKENIZER,
     CLB_CKPT_TOKENIZER_MODEL, /* only where there is no tokenizer.json, which comes first */
+    CLB_CKPT_TIKTOKEN,        /* only where there is neither */
     CLB_CKPT_TOKENIZER_CONFIG,
     CLB_CKPT_CHAT_TEMPLATE,
     CLB_CKPT_INDEX,
@@ -61,6 +62,9 @@ bool clb_checkpoint_open_shards(struct clb_checkpoint *c, struct clb_text *notes
                                 struct clb_err *err);
 /* The tensor of this name; NULL: there is none. */
 const struct clb_ckpt_tensor *clb_checkpoint_find(const struct clb_checkpoint *c, const char *name);
+/* The path of the first file of the folder, by name, that ends in `end`, owned by the caller. NULL:
+ * there is none (err->code is CLB_OK), or there is no memory. */
+char *clb_checkpoint_ending(const struct clb_checkpoint *c, const char *end, struct clb_err *err);
 void clb_checkpoint_close(struct clb_checkpoint *c); /* safe on a zeroed struct */
 
 /* Whether path is (by device and inode) one of the folder's entries, or the map. */

@@ -8,6 +8,7 @@
 #include "lib/import/hf_tokenizer.h"
 #include "lib/import/map.h"
 #include "lib/import/spm_tokenizer.h"
+#include "lib/import/tiktoken.h"
 
 /* The one type that holds all of them without loss. */
 static enum clb_dtype common(enum clb_dtype a, enum clb_dtype b)
@@ -103,7 +104,9 @@ const struct clb_ckpt_file *clb_tokenizer_file(const struct clb_conversion *c)
 {
     const struct clb_ckpt_file *text = c->ckpt.text;
 
-    return &text[text[CLB_CKPT_TOKENIZER].path ? CLB_CKPT_TOKENIZER : CLB_CKPT_TOKENIZER_MODEL];
+    if (text[CLB_CKPT_TOKENIZER].path)
+        return &text[CLB_CKPT_TOKENIZER];
+    return &text[text[CLB_CKPT_TIKTOKEN].path ? CLB_CKPT_TIKTOKEN : CLB_CKPT_TOKENIZER_MODEL];
 }
 
 static bool compile_tokenizer(struct clb_conversion *c, struct clb_err *err)
@@ -117,11 +120,30 @@ static bool compile_tokenizer(struct clb_conversion *c, struct clb_err *err)
         .config_file = config->path,
         .vocab_size = c->arch.vocab_size,
     };
+    const struct clb_tiktoken_source tik = { spm.model, spm.file, spm.config, spm.config_file,
+                                             spm.vocab_size };
 
+    if (m == &c->ckpt.text[CLB_CKPT_TIKTOKEN])
+        return clb_tiktoken_compile(&c->tables, &tik, err);
     if (m == &c->ckpt.text[CLB_CKPT_TOKENIZER_MODEL])
         return clb_spm_tokenizer_compile(&c->tables, &spm, err);
     return clb_hf_tokenizer_compile(&c->tables, (const char *)m->data, m->size, m->path,
                                     c->arch.vocab_size, err);
+}
+
+/* A vocabulary that is there and is not read would be missed too late. */
+static bool no_tokenizer(struct clb_conversion *c, struct clb_err *err)
+{
+    char *path = clb_checkpoint_ending(&c->ckpt, ".tiktoken", err);
+
+    if (path)
+        clb_tiktoken_refuse(path, "of such files only the tiktoken.model of some classes is known",
+                            err);
+    else if (err->code == CLB_OK)
+        clb_note(&c->notes, "no tokenizer.json, tokenizer.model or tiktoken.model: the model takes "
+                            "and gives token ids only");
+    clb_free(path);
+    return err->code == CLB_OK;
 }
 
 static bool read_tokenizer(struct clb_conversion *c, struct clb_err *err)
@@ -130,9 +152,7 @@ static bool read_tokenizer(struct clb_conversion *c, struct clb_err *err)
         return false;
     if (clb_tokenizer_file(c)->path)
         return compile_tokenizer(c, err) && clb_add_tokenizer_end(c, err);
-    clb_note(&c->notes, "no tokenizer.json and no tokenizer.model: the model takes and gives "
-                        "token ids only");
-    return true;
+    return no_tokenizer(c, err);
 }
 
 static bool make_plan(struct clb_conversion *c, struct clb_err *err)

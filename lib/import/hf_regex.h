@@ -2,8 +2,8 @@
  * lib/token/program.h.
  *
  * The syntax is Oniguruma's (Ruby), as far as it is understood; anything else is refused by name
- * and place: captures that are referred to, look-behind, \w \b \h \X, set operations, named scripts
- * but Han. */
+ * and place: captures that are referred to, look-behind, \w \b \h \X, named scripts but Han, set
+ * operations but [...&&[^\p{Han}]]. */
 #ifndef CLB_IMPORT_HF_REGEX_H
 #define CLB_IMPORT_HF_REGEX_H
 

@@ -250,6 +250,19 @@ static uint32_t set_item(struct clb_regex *r, uint32_t *set)
     return c;
 }
 
+/* The one intersection that is published: "&&[^\p{Han}]" at the end of a set. r->p is behind it
+ * then. */
+static bool but_han(struct clb_regex *r, uint32_t *set)
+{
+    const struct clb_str rest = { r->p, (size_t)(r->end - r->p) };
+
+    if (r->fold || set[0] & CLB_SET_NEGATED || !clb_str_starts(rest, "&&[^\\p{Han}]]"))
+        return false;
+    set[0] |= CLB_SET_BUT_HAN;
+    r->p += strlen("&&[^\\p{Han}]");
+    return true;
+}
+
 bool clb_regex_read_set(struct clb_regex *r)
 {
     const char *at = r->p++;
@@ -267,6 +280,8 @@ bool clb_regex_read_set(struct clb_regex *r)
             clb_regex_refuse(r, r->p, "an empty set");
             return false;
         }
+        if (!first && but_han(r, set))
+            break;
         const char *item = r->p;
         uint32_t low = set_item(r, set), high = low;
         if (r->end - r->p >= 2 && *r->p == '-' && r->p[1] != ']') {

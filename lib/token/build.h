@@ -62,5 +62,7 @@ bool clb_build_write(struct clb_build *b, struct clb_text *out, struct clb_err *
 /* Byte-level spelling: every byte has a printable character. Appends the bytes that s spells; false
  * if a character is not one of the 256. */
 bool clb_byte_level_read(struct clb_str s, struct clb_text *out);
+/* Appends the spelling of the bytes s. */
+void clb_byte_level_write(struct clb_str s, struct clb_text *out);
 
 #endif

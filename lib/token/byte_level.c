@@ -20,6 +20,21 @@ static int byte_of(uint32_t c)
     return -1;
 }
 
+void clb_byte_level_write(struct clb_str s, struct clb_text *out)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        uint32_t c = (uint8_t)s.p[i], n = 256;
+        for (uint32_t b = 0; b < c; b++)
+            n += !is_printable(b);
+        n = is_printable(c) ? c : n;
+        char two[2] = { (char)(0xc0 | n >> 6), (char)(0x80 | (n & 0x3f)) };
+        if (n < 0x80)
+            clb_text_add(out, &(char){ (char)n }, 1);
+        else
+            clb_text_add(out, two, 2);
+    }
+}
+
 bool clb_byte_level_read(struct clb_str s, struct clb_text *out)
 {
     const char *end = s.p + s.n;

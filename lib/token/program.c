@@ -32,6 +32,8 @@ bool clb_set_has(const uint32_t *set, uint32_t c)
         return set[2 + c / 32] >> c % 32 & 1;
     uint32_t class = clb_uc(c), flags = set[0];
     bool has = set[1] >> (class & 31) & 1;
+    if (flags & CLB_SET_BUT_HAN && class & CLB_UC_HAN)
+        return false;
     if (flags & (class & CLB_UC_SPACE ? CLB_SET_SPACE : CLB_SET_NOT_SPACE))
         has = true;
     if (flags & (class & CLB_UC_HAN ? CLB_SET_HAN : CLB_SET_NOT_HAN))

@@ -36,7 +36,8 @@ enum clb_set_flags {
     CLB_SET_NOT_SPACE = 1 << 2,
     CLB_SET_HAN = 1 << 3,
     CLB_SET_NOT_HAN = 1 << 4,
-    CLB_SET_SORTED = 1 << 5, /* ranges ascend and leave gaps between them */
+    CLB_SET_SORTED = 1 << 5,  /* ranges ascend and leave gaps between them */
+    CLB_SET_BUT_HAN = 1 << 6, /* Han is not in it, whatever the rest says */
 };
 enum { CLB_SET_WORDS = 7, CLB_PROGRAM_MOST = 1 << 14, CLB_PROGRAM_NESTED = 8 };
 

@@ -41,8 +41,15 @@ bool clb_token_special(const struct clb_tokenizer *t, int32_t id)
 
 int32_t clb_token_find(const struct clb_tokenizer *t, struct clb_str content)
 {
-    for (uint32_t id = 0; id < t->head->n_piece; id++)
-        if (t->flags[id] & CLB_PIECE_EXISTS && clb_str_eq(clb_piece_content(t, id), content))
+    int32_t found = -1;
+
+    for (uint32_t id = 0; id < t->head->n_piece; id++) {
+        if (!(t->flags[id] & CLB_PIECE_EXISTS) || !clb_str_eq(clb_piece_content(t, id), content))
+            continue;
+        if (t->flags[id] & CLB_PIECE_ADDED)
             return (int32_t)id;
-    return -1;
+        if (found < 0)
+            found = (int32_t)id;
+    }
+    return found;
 }

@@ -44,7 +44,8 @@ uint32_t clb_tokenizer_size(const struct clb_tokenizer *t);
 struct clb_str clb_token_bytes(const struct clb_tokenizer *t,
                                int32_t id); /* as the vocabulary has it */
 bool clb_token_special(const struct clb_tokenizer *t, int32_t id);
-int32_t clb_token_find(const struct clb_tokenizer *t, struct clb_str content); /* -1: none */
+/* -1: none. Of two tokens of one spelling the one that is found in text. */
+int32_t clb_token_find(const struct clb_tokenizer *t, struct clb_str content);
 
 /* Streaming decoder: the concatenation of everything it gives is the
  * reference's decode of all ids (where that is prefix-stable, see clb_decode); a UTF-8 character is

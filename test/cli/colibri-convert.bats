@@ -742,6 +742,46 @@ END
     [[ ! -e bad.bin ]]
 }
 
+@test "tiktoken.model: taken where there is nothing else, for classes that are known; other vocabularies are refused" {
+    mkdir own && cp "$src"/* own
+    rm own/tokenizer.json
+    python3 -c '
+import base64
+for rank, token in enumerate([bytes([b]) for b in range(256)] + [b"aa"]):
+    print(base64.b64encode(token).decode(), rank)' >own/tiktoken.model
+    map='{"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", null]}'
+    jq -n "{auto_map: $map, eos_token: \"[EOS]\", added_tokens_decoder: {\"258\": {content: \"[EOS]\", special: true}}}" \
+        >own/tokenizer_config.json
+    colibri-convert -q own -o m.bin
+    section m.bin tokenizer.source | cmp - own/tiktoken.model
+    [[ $(field m.bin '[.source[].file] | join(" ")') == *tiktoken.model* ]]
+    echo '{"text":"aaa中[EOS]"}' >in
+    ids='{"ids":[256,97,228,184,173,258]}'
+    [[ $(colibri-inspect --encode --parse-special m.bin <in) == "$ids" ]]
+    [[ $(colibri-inspect --encode --parse-special own <in) == "$ids" ]]
+    run -0 colibri-run -p "a a" -n 2 m.bin
+    colibri-convert -q own -o again.bin
+    cmp m.bin again.bin
+    cp "$src/tokenizer.json" own # comes first
+    jq '.eos_token = null' own/tokenizer_config.json >config && mv config own/tokenizer_config.json
+    colibri-convert -qf own -o again.bin
+    section again.bin tokenizer.source | cmp - own/tokenizer.json
+    rm own/tokenizer.json
+    sed -i 's/kimi/other/' own/tokenizer_config.json
+    run_err 3 colibri-convert -q own -o bad.bin
+    has "$message" "own/tiktoken.model: a tiktoken vocabulary does not say how text is split" \
+        "the class 'tokenization_other.TikTokenTokenizer' is not known; put a tokenizer.json beside it"
+    run_err 3 colibri-inspect --encode own/tiktoken.model
+    has "$message" "there is no tokenizer_config.json to name its class"
+    mv own/tiktoken.model own/some.tiktoken
+    run_err 3 colibri-convert -q own -o bad.bin
+    has "$message" "own/some.tiktoken: a tiktoken vocabulary" "or take it out of the folder to use token ids only"
+    [[ ! -e bad.bin ]]
+    rm own/some.tiktoken
+    run -0 --separate-stderr colibri-convert -f own -o m.bin
+    has "$stderr" "no tokenizer.json, tokenizer.model or tiktoken.model: the model takes and gives token ids only"
+}
+
 @test "tokenizer: larger than the model's vocabulary is refused, smaller is said" {
     mkdir own && cp "$src"/* own
     n=$(jq .vocab_size own/config.json)

@@ -179,6 +179,10 @@ static void accepted(void)
           "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a?b+\"},"
           "\"behavior\":\"Removed\",\"invert\":false}",
           "abbaabba", "0 0" },
+        { "\"pre_tokenizer\":null",
+          "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+          "\"[\\\\p{Lo}b&&[^\\\\p{Han}]]+\"},\"behavior\":\"Removed\",\"invert\":true}",
+          "a\u4E2D\u3042bab\u4E2D", "1 1" },
         { "\"type\":\"BPE\",", "", "abba", "2 1 0" },
         { "\"version\"", "\"surprise\":[ ],\"version\"", "abba", "2 1 0" },
         { "\"padding\":null", "\"padding\":{\"strategy\":\"BatchLongest\",\"pad_id\":0}", "ab",
