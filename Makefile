@@ -100,7 +100,7 @@ SMALL := $(filter lib/api/% lib/backend/% lib/base/% lib/chat/% lib/format/% lib
                   lib/session/% lib/token/tables% lib/token/spm% kernels/cpu/cpu_acts.c,$(LIB_SRC))
 SMALL := $(filter-out $(addprefix lib/base/,crc.c fmath.c json.c pool.c) \
                       $(addprefix lib/import/,convert_read.c decode.c),$(SMALL))
-$(call obj,$(filter-out $(SMALL) kernels/avx%,$(LIB_SRC))): ISA := -fno-align-loops -fno-align-jumps
+$(call obj,$(filter-out $(SMALL) kernels/avx% kernels/neon%,$(LIB_SRC))): ISA := -fno-align-loops -fno-align-jumps
 $(call obj,$(SMALL)): ISA := $(if $(filter -O2,$(CFLAGS)),-Os)
 
 # Only these folders, and clb_expf, may use wide instructions; it is decided at run time.
