@@ -3,12 +3,14 @@
 
 usage: tools/token_fuzz.py [--build build] [--count N] [--settings N] [--seed S] SOURCE_DIR...
 
-SOURCE_DIR is a folder with a tokenizer.json or a tokenizer.model. Each is asked for the ids of N random strings and the text of
-as many random ids. With --settings, N further tokenizers are made of each by changing what surrounds the model at random:
-normalizers, pre-tokenizers, decoders, post-processor, added tokens, flags; they get a hundredth of the strings each. A tokenizer that
-Colibri refuses counts as refused, not as different; the reasons are listed at the end.
+SOURCE_DIR is a folder with a tokenizer.json, a tokenizer.model, or the tiktoken.model and tokenizer_config.json of a Kimi.
+Each is asked for the ids of N random strings and the text of as many random ids. With --settings, N further tokenizers are made
+of each json and model by changing what surrounds the model at random: normalizers, pre-tokenizers, decoders, post-processor,
+added tokens, flags; they get a hundredth of the strings each. A tokenizer that Colibri refuses counts as refused, not as
+different; the reasons are listed at the end.
 
-Wants tokenizers==0.23.3, sentencepiece==0.2.3 and protobuf from PyPI. Exit status 1 if anything differs.
+Wants tokenizers==0.23.3, sentencepiece==0.2.3 and protobuf from PyPI, for a tiktoken.model also tiktoken==0.14.0. Exit status 1
+if anything differs.
 """
 import argparse
 import collections
@@ -177,6 +179,37 @@ def compare_model(report, inspect, where, path, rng, count):
     lists = [some_ids(rng, size) for _ in range(count)]
     for ids, g in zip(lists, ask(inspect, ["--decode"], path, [{"ids": ids} for ids in lists])):
         report.compare(where, "text", ids, g["text"], processor.decode(ids))
+        report.compare(where, "stream", ids, "".join(g["pieces"]), g["text"])
+
+
+KIMI = "|".join([r"[\p{Han}]+"]
+                + [r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]" + upper
+                   + r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]" + lower + r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+                   for upper, lower in ("*+", "+*")]
+                + [r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+
+
+def compare_ranks(report, inspect, where, path, rng, count):
+    """The 258 ids behind the ranks are special: named by the configuration, or reserved."""
+    import base64
+    import tiktoken
+    assert tiktoken.__version__ == "0.14.0"
+    lines = open(os.path.join(path, "tiktoken.model"), encoding="ascii").read().split()
+    ranks = {base64.b64decode(token): int(rank) for token, rank in zip(lines[::2], lines[1::2])}
+    added = json.load(open(os.path.join(path, "tokenizer_config.json"), encoding="utf-8"))["added_tokens_decoder"]
+    special = {added[str(i)]["content"] if str(i) in added else f"<|reserved_token_{i}|>": i
+               for i in range(len(ranks), len(ranks) + 258)}
+    encoding = tiktoken.Encoding("kimi", pat_str=KIMI, mergeable_ranks=ranks, special_tokens=special)
+    pieces = [token.decode(errors="replace") for token in ranks] + list(special) * (1 + len(ranks) // 1000)
+    texts = [some_text(rng, pieces) for _ in range(count)]
+    for parse in (True, False):
+        got = ask(inspect, ["--encode"] + ["--parse-special"] * parse, path, [{"text": t} for t in texts])
+        for t, g in zip(texts, got):
+            report.compare(where, "ids", t, g["ids"],
+                           encoding.encode(t, allowed_special="all" if parse else set(), disallowed_special=()))
+    lists = [some_ids(rng, len(ranks) + 258) for _ in range(count)]
+    for ids, g in zip(lists, ask(inspect, ["--decode"], path, [{"ids": ids} for ids in lists])):
+        report.compare(where, "text", ids, g["text"], encoding.decode(ids))
         report.compare(where, "stream", ids, "".join(g["pieces"]), g["text"])
 
 
@@ -373,6 +406,8 @@ for source in args.source:
             compare_json(report, inspect, name, source, rng, count)
         if os.path.exists(os.path.join(source, "tokenizer.model")):
             compare_model(report, inspect, name + " tokenizer.model", os.path.join(source, "tokenizer.model"), rng, count)
+        elif os.path.exists(os.path.join(source, "tiktoken.model")):
+            compare_ranks(report, inspect, name + " tiktoken.model", source, rng, count)
     changed(report, inspect, source, rng, args)
     print(f"{name:24} {report.asked} compared, {report.differ} differ, {sum(report.refused.values())} of the settings refused", flush=True)
     for why, times in report.refused.most_common(12):

@@ -152,6 +152,20 @@ static bool open_folder(struct source *s, const char *path, struct clb_err *err)
     return ok;
 }
 
+/* A tiktoken.model says nothing without the configuration beside it. */
+static bool open_tiktoken(struct source *s, const char *path, struct clb_err *err)
+{
+    int folder = (int)(strlen(path) - strlen("tiktoken.model"));
+    struct clb_text config = { 0 };
+
+    clb_text_printf(&config, "%.*stokenizer_config.json", folder, path);
+    bool ok = config.failed
+                  ? clb_fail_nomem(err, strlen(path))
+                  : open_vocabulary(s, path, access(config.p, F_OK) == 0 ? config.p : NULL, err);
+    clb_text_free(&config);
+    return ok;
+}
+
 static bool source_open(struct source *s, const char *path, struct clb_err *err)
 {
     struct stat st;
@@ -161,6 +175,8 @@ static bool source_open(struct source *s, const char *path, struct clb_err *err)
         return clb_fail_sys(err, CLB_BAD_INPUT, "%s", path);
     if (S_ISDIR(st.st_mode))
         return open_folder(s, path, err);
+    if (has_suffix(path, "tiktoken.model"))
+        return open_tiktoken(s, path, err);
     return has_suffix(path, ".json")    ? open_json(s, path, err)
            : has_suffix(path, ".model") ? open_vocabulary(s, path, NULL, err)
                                         : open_model(s, path, err);

@@ -759,6 +759,7 @@ for rank, token in enumerate([bytes([b]) for b in range(256)] + [b"aa"]):
     ids='{"ids":[256,97,228,184,173,258]}'
     [[ $(colibri-inspect --encode --parse-special m.bin <in) == "$ids" ]]
     [[ $(colibri-inspect --encode --parse-special own <in) == "$ids" ]]
+    [[ $(colibri-inspect --encode --parse-special own/tiktoken.model <in) == "$ids" ]]
     run -0 colibri-run -p "a a" -n 2 m.bin
     colibri-convert -q own -o again.bin
     cmp m.bin again.bin
@@ -771,7 +772,8 @@ for rank, token in enumerate([bytes([b]) for b in range(256)] + [b"aa"]):
     run_err 3 colibri-convert -q own -o bad.bin
     has "$message" "own/tiktoken.model: a tiktoken vocabulary does not say how text is split" \
         "the class 'tokenization_other.TikTokenTokenizer' is not known; put a tokenizer.json beside it"
-    run_err 3 colibri-inspect --encode own/tiktoken.model
+    cp own/tiktoken.model .
+    run_err 3 colibri-inspect --encode tiktoken.model
     has "$message" "there is no tokenizer_config.json to name its class"
     mv own/tiktoken.model own/some.tiktoken
     run_err 3 colibri-convert -q own -o bad.bin

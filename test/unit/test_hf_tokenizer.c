@@ -99,6 +99,18 @@ static void refused(void)
         { "\"pre_tokenizer\":null",
           "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}",
           "is one character, not 'ab'" },
+        { "\"pre_tokenizer\":null",
+          "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[ab&&[^b]]\"},"
+          "\"behavior\":\"Isolated\",\"invert\":false}",
+          "a set inside a set" },
+        { "\"pre_tokenizer\":null",
+          "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[^a&&[^\\\\p{Han}]]\"},"
+          "\"behavior\":\"Isolated\",\"invert\":false}",
+          "a set inside a set" },
+        { "\"pre_tokenizer\":null",
+          "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[&&[^\\\\p{Han}]]\"},"
+          "\"behavior\":\"Isolated\",\"invert\":false}",
+          "a set inside a set" },
         { "\"post_processor\":null", "\"post_processor\":{\"type\":\"Odd\"}",
           "the post-processor 'Odd' is not supported" },
         { "\"post_processor\":null",
