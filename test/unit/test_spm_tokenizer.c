@@ -98,16 +98,8 @@ static void check_ids(const struct clb_tokenizer *t, const char *text, bool spec
                       const char *want)
 {
     const struct clb_encode_options o = { .parse_special = special, .add_special = special };
-    struct clb_ids ids = { 0 };
-    struct clb_text got = { 0 };
-    struct clb_err err;
 
-    CHECK(clb_encode(t, text, strlen(text), &o, &ids, &err));
-    for (size_t i = 0; i < ids.n; i++)
-        clb_text_printf(&got, "%s%d", i ? " " : "", (int)ids.id[i]);
-    CHECK_STR(got.p ? got.p : "", want);
-    clb_text_free(&got);
-    clb_ids_free(&ids);
+    token_check_ids(t, text, &o, want);
 }
 
 static void check_text(const struct clb_tokenizer *t, const int32_t *id, size_t n, const char *want)

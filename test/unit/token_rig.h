@@ -87,4 +87,20 @@ static inline void token_close(struct token_rig *r)
     clb_text_free(&r->tables);
 }
 
+/* The ids of a text, written with spaces between them. */
+static inline void token_check_ids(const struct clb_tokenizer *t, const char *text,
+                                   const struct clb_encode_options *o, const char *want)
+{
+    struct clb_ids ids = { 0 };
+    struct clb_text got = { 0 };
+    struct clb_err err;
+
+    CHECK(clb_encode(t, text, strlen(text), o, &ids, &err));
+    for (size_t i = 0; i < ids.n; i++)
+        clb_text_printf(&got, "%s%d", i ? " " : "", (int)ids.id[i]);
+    CHECK_STR(got.p ? got.p : "", want);
+    clb_text_free(&got);
+    clb_ids_free(&ids);
+}
+
 #endif
