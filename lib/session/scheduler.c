@@ -170,11 +170,7 @@ static void cancel_all(struct clb_scheduler *s)
     s->closing = true;
     pthread_mutex_unlock(&s->lock);
     while ((r = s->active.head) != NULL)
-        for (uint32_t i = 0, n = r->ask.n_choice, left = r->n_unfinished; i < n && left > 0; i++)
-            if (r->choice[i].state != CLB_CHOICE_DONE) {
-                left--;
-                clb_scheduler_finish(s, &r->choice[i], CLB_ENDING_CANCELLED, NULL);
-            }
+        clb_scheduler_finish_request(s, r, CLB_ENDING_CANCELLED);
 }
 
 void clb_scheduler_close(struct clb_scheduler *s)

@@ -71,5 +71,8 @@ void clb_scheduler_register_end(struct clb_scheduler *s, struct clb_choice *c);
  * CLB_ENDING_FAILED. */
 void clb_scheduler_finish(struct clb_scheduler *s, struct clb_choice *c, enum clb_ending why,
                           const struct clb_err *err);
+/* The same for all choices that have not finished: the request is gone then. */
+void clb_scheduler_finish_request(struct clb_scheduler *s, struct clb_request *r,
+                                  enum clb_ending why);
 
 #endif

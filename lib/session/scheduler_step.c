@@ -1,3 +1,5 @@
+/* One step of a scheduler: what other threads asked, places, a pass, a token for each choice that
+ * has logits, and who is told. */
 #include <math.h>
 
 #include "lib/base/clock.h"
@@ -86,8 +88,8 @@ void clb_scheduler_finish(struct clb_scheduler *s, struct clb_choice *c, enum cl
         retire(s, r);
 }
 
-/* All choices that have not finished. */
-static void finish_request(struct clb_scheduler *s, struct clb_request *r, enum clb_ending why)
+void clb_scheduler_finish_request(struct clb_scheduler *s, struct clb_request *r,
+                                  enum clb_ending why)
 {
     for (uint32_t i = 0, left = r->n_unfinished; left > 0; i++)
         if (r->choice[i].state != CLB_CHOICE_DONE) {
@@ -112,7 +114,7 @@ static void take_in(struct clb_scheduler *s)
     for (struct clb_request *r = s->active.head; r && cancels; r = next) {
         next = r->next;
         if (r->dropped)
-            finish_request(s, r, CLB_ENDING_CANCELLED);
+            clb_scheduler_finish_request(s, r, CLB_ENDING_CANCELLED);
     }
 }
 
