@@ -78,6 +78,8 @@ void clb_fill_pack_scalar(struct clb_pack_kernels *k);
 void clb_fill_pack_int4_scalar(struct clb_pack_kernels *k);
 void clb_fill_pack_avx2(struct clb_pack_kernels *k);
 void clb_fill_pack_int4_avx2(struct clb_pack_kernels *k);
+void clb_fill_pack_neon(struct clb_pack_kernels *k);
+void clb_fill_pack_int4_neon(struct clb_pack_kernels *k);
 
 /* Shared by the levels: a group that no scale can hold is lost whole. */
 void clb_int4_lost(const float w[CLB_GROUP], struct clb_loss *loss);

@@ -31,6 +31,11 @@ void clb_pack_kernels_for(struct clb_pack_kernels *k, enum clb_isa isa)
         clb_fill_pack_avx2(k);
         clb_fill_pack_int4_avx2(k);
     }
+#elif defined(__aarch64__)
+    if (isa == CLB_ISA_NEON || isa == CLB_ISA_I8MM) {
+        clb_fill_pack_neon(k);
+        clb_fill_pack_int4_neon(k);
+    }
 #else
     (void)isa;
 #endif
