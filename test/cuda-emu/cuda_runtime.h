@@ -1,11 +1,12 @@
 /* cuda_runtime.h - stands in for the header of that name: .cu files that include it compile with
- * the host compiler, and run on emu_block.cc. It has what the kernels and the host side use. */
+ * the host compiler, and run on emu_block.cc. It has what the kernels use. */
 #ifndef TEST_CUDA_EMU_CUDA_RUNTIME_H
 #define TEST_CUDA_EMU_CUDA_RUNTIME_H
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <cuda_runtime_api.h>
 
 #include "emu.h"
 
@@ -143,60 +144,10 @@ template <class T> EMU_ATOMIC T atomicAdd(T *p, T v)
 
 /* -- host -------------------------------------------------------------------------------------- */
 
-enum cudaError_t {
-    cudaSuccess = 0,
-    cudaErrorInvalidValue = 1,
-    cudaErrorMemoryAllocation = 2,
-    cudaErrorInvalidConfiguration = 9,
-    cudaErrorNoDevice = 100,
-    cudaErrorInvalidDevice = 101,
-    cudaErrorNotReady = 600,
-};
-enum cudaMemcpyKind {
-    cudaMemcpyHostToHost = 0,
-    cudaMemcpyHostToDevice = 1,
-    cudaMemcpyDeviceToHost = 2,
-    cudaMemcpyDeviceToDevice = 3,
-};
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
-typedef struct CUstream_st *cudaStream_t;
-typedef struct CUevent_st *cudaEvent_t;
-
-extern "C" {
-const char *cudaGetErrorString(cudaError_t e);
-cudaError_t cudaGetLastError(void);
-cudaError_t cudaGetDeviceCount(int *n);
-cudaError_t cudaGetDevice(int *device);
-cudaError_t cudaSetDevice(int device);
-cudaError_t cudaMemGetInfo(size_t *available, size_t *total);
-
-cudaError_t cudaMalloc(void **p, size_t bytes);
-cudaError_t cudaFree(void *p);
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
-cudaError_t cudaFreeHost(void *p);
-/* Blocks the host, but waits for no stream: all are made non-blocking. */
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream);
-cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream);
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);
-cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-cudaError_t cudaDeviceSynchronize(void);
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
-cudaError_t cudaEventDestroy(cudaEvent_t event);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
-cudaError_t cudaEventQuery(cudaEvent_t event);
-cudaError_t cudaEventSynchronize(cudaEvent_t event);
-cudaError_t emu_allow_shared(const void *kernel, cudaFuncAttribute what, int bytes);
-}
 template <class F>
 static inline cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute what, int bytes)
 {
-    return emu_allow_shared((const void *)kernel, what, bytes);
+    return cudaFuncSetAttribute((const void *)kernel, what, bytes);
 }
 
 #endif

@@ -1,8 +1,7 @@
-/* emu.h - what tests say to the emulation of CUDA, and what its headers need from its sources.
+/* emu.h - what the headers of the emulation need from its sources, and those from each other.
  *
  * Whatever a program does wrong ends it with one line "emu: ..." on stderr and abort(): a GPU would
- * go on with wrong numbers. Everything runs on the host thread that asks; one thread at a time may.
- */
+ * go on with wrong numbers. Everything runs on the host thread that asks; threads take turns. */
 #ifndef TEST_CUDA_EMU_EMU_H
 #define TEST_CUDA_EMU_EMU_H
 
@@ -11,17 +10,7 @@
 #include <functional>
 #include <memory>
 
-/* -- for tests --------------------------------------------------------------------------------- */
-
-/* Eager: what is enqueued runs at once. Late: it runs when the host waits for it, streams in an
- * order that `seed` draws among all that events allow. */
-void emu_streams_late(bool late, uint64_t seed);
-/* Devices of `bytes` each, as cudaMalloc sees them; 0 devices: no GPU here. Default: 1 of 1 GB. */
-void emu_devices(int count, size_t bytes);
-/* Allocations, streams and events that live; prints each. */
-int emu_leaks(void);
-/* Whether kernels were compiled for the race detector (emu_race.cc is linked). */
-bool emu_race_build(void);
+#include "emu_control.h"
 
 /* -- for the headers --------------------------------------------------------------------------- */
 
@@ -109,19 +98,20 @@ bool emu_find_shared(const void *p, emu_range *out);
 /* The allocation that kernels may touch and that p lies in. */
 bool emu_find_global(const void *p, emu_range *out);
 /* Runs one launch. */
-void emu_run_grid(const char *name, emu_dim grid, emu_dim block, size_t shared,
+void emu_run_grid(int device, const char *name, emu_dim grid, emu_dim block, size_t shared,
                   const emu_body &body);
-/* Device memory may be touched between these two. */
-void emu_open_device(void);
+/* Device memory may be touched between these two: what this device reaches. */
+void emu_open_device(int device);
 void emu_close_device(void);
 /* A range must lie in one live allocation of this kind. */
 enum emu_memory { EMU_DEVICE, EMU_PINNED, EMU_PAGEABLE };
 emu_memory emu_memory_of(const void *p, size_t bytes, const char *call);
+/* Of the allocation that p lies in; -1: of the process. */
+int emu_device_of(const void *p);
 /* Nothing that waits in a stream touches this allocation any more. */
 void emu_stream_drain_all(void);
 bool emu_stream_uses(const void *p, size_t bytes);
 int emu_stream_leaks(void);
-int emu_current_device(void);
 /* Drops shadows of memory that is gone. */
 void emu_race_forget(const void *p, size_t bytes);
 

@@ -494,7 +494,7 @@ static void run_block(emu_dim block)
     }
 }
 
-void emu_run_grid(const char *name, emu_dim grid, emu_dim block, size_t shared,
+void emu_run_grid(int device, const char *name, emu_dim grid, emu_dim block, size_t shared,
                   const emu_body &body)
 {
     if (!emu.fibers)
@@ -507,7 +507,7 @@ void emu_run_grid(const char *name, emu_dim grid, emu_dim block, size_t shared,
     emu_self.grid_dim = grid;
     emu_self.block_dim = block;
     add_shared(nullptr, shared);
-    emu_open_device();
+    emu_open_device(device);
     emu_in_kernel = true;
     emu.clock.launch_start = emu.clock.now + 1;
     size_t blocks = (size_t)grid.x * grid.y * grid.z;

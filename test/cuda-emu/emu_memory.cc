@@ -1,10 +1,11 @@
 /* emu_memory.cc - allocations of the device and of pinned host memory. Device memory starts as NaN
  * and, under ASan, is closed to the host: only kernels and copies open it. */
-#include "cuda_runtime.h"
-
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
+
+#include "emu_call.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -14,23 +15,13 @@ struct allocation {
     size_t bytes;
     emu_memory kind;
     int device;
+    bool registered; /* memory of the process that was pinned */
 };
 
 static std::map<const uint8_t *, allocation> allocations;
-static int n_device = 1, current_device;
-static size_t device_bytes = (size_t)1 << 30, device_used[16];
-static bool device_open;
-
-void emu_devices(int count, size_t bytes)
-{
-    n_device = count;
-    device_bytes = bytes;
-}
-
-int emu_current_device(void)
-{
-    return current_device;
-}
+static size_t device_used[EMU_DEVICES];
+enum { CLOSED = -2, ALL = -1 };
+static int open_device = CLOSED;
 
 static void guard(const uint8_t *p, const allocation &a, bool open)
 {
@@ -44,16 +35,23 @@ static void guard(const uint8_t *p, const allocation &a, bool open)
 #endif
 }
 
-void emu_open_device(void)
+static bool is_open(const allocation &a)
 {
-    device_open = true;
+    return a.kind != EMU_DEVICE || open_device == ALL ||
+           (open_device != CLOSED && emu_reaches(open_device, a.device));
+}
+
+void emu_open_device(int device)
+{
+    open_device = device;
     for (const auto &a : allocations)
-        guard(a.first, a.second, true);
+        if (is_open(a.second))
+            guard(a.first, a.second, true);
 }
 
 void emu_close_device(void)
 {
-    device_open = false;
+    open_device = CLOSED;
     for (const auto &a : allocations)
         guard(a.first, a.second, false);
 }
@@ -73,7 +71,7 @@ bool emu_find_global(const void *p, emu_range *out)
 {
     auto i = find(p);
 
-    if (i == allocations.end())
+    if (i == allocations.end() || !is_open(i->second))
         return false;
     *out = { (uint8_t *)i->first, i->second.bytes };
     return true;
@@ -91,19 +89,26 @@ emu_memory emu_memory_of(const void *p, size_t bytes, const char *call)
     return i->second.kind;
 }
 
+int emu_device_of(const void *p)
+{
+    auto i = find(p);
+
+    return i == allocations.end() ? -1 : i->second.device;
+}
+
 static cudaError_t allocate(void **out, size_t bytes, emu_memory kind)
 {
     uint8_t *p = (uint8_t *)aligned_alloc(256, (bytes + 255) / 256 * 256 + (bytes ? 0 : 256));
 
     if (!p)
-        return cudaErrorMemoryAllocation;
+        return emu_error(cudaErrorMemoryAllocation);
     memset(p, 0xff, bytes);
 #ifdef __SANITIZE_ADDRESS__ /* the bytes that rounding up has added */
     size_t room = (bytes + 255) / 256 * 256 + (bytes ? 0 : 256);
     ASAN_POISON_MEMORY_REGION(p + bytes, room - bytes);
 #endif
-    allocations[p] = { bytes, kind, current_device };
-    guard(p, allocations[p], device_open);
+    allocations[p] = { bytes, kind, emu_current_device(), false };
+    guard(p, allocations[p], is_open(allocations[p]));
     *out = p;
     return cudaSuccess;
 }
@@ -114,7 +119,7 @@ static cudaError_t release(void *p, emu_memory kind, const char *call)
 
     if (!p)
         return cudaSuccess;
-    if (i == allocations.end() || i->second.kind != kind)
+    if (i == allocations.end() || i->second.kind != kind || i->second.registered)
         emu_die("%s: %p was not allocated by its counterpart, or is free already", call, p);
     if (emu_stream_uses(p, i->second.bytes))
         emu_die("%s: a copy that waits in a stream still needs %p", call, p);
@@ -132,7 +137,7 @@ static cudaError_t release(void *p, emu_memory kind, const char *call)
 
 int emu_leaks(void)
 {
-    int n = emu_stream_leaks();
+    int n = emu_stream_leaks() + emu_graph_leaks();
 
     for (const auto &a : allocations) {
         printf("# emu: %zu bytes of %s memory were not freed\n", a.second.bytes,
@@ -145,53 +150,64 @@ int emu_leaks(void)
 extern "C" {
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
-    if (!n_device)
-        return cudaErrorNoDevice;
-    if (device_used[current_device] + bytes > device_bytes)
-        return cudaErrorMemoryAllocation;
-    device_used[current_device] += bytes;
-    return allocate(p, bytes, EMU_DEVICE);
+    EMU_CALL(cudaMalloc);
+    emu_check_capture("cudaMalloc");
+    if (bytes > emu_device_bytes() - device_used[emu_current_device()])
+        return emu_error(cudaErrorMemoryAllocation);
+    cudaError_t e = allocate(p, bytes, EMU_DEVICE);
+    if (e == cudaSuccess)
+        device_used[emu_current_device()] += bytes;
+    return e;
 }
 /* Waits for the device, as the real one does. */
 cudaError_t cudaFree(void *p)
 {
+    EMU_CALL(cudaFree);
+    emu_check_capture("cudaFree");
     if (p)
         emu_stream_drain_all();
     return release(p, EMU_DEVICE, "cudaFree");
 }
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
-    return n_device ? allocate(p, bytes, EMU_PINNED) : cudaErrorNoDevice;
+    EMU_CALL(cudaHostAlloc);
+    emu_check_capture("cudaHostAlloc");
+    return allocate(p, bytes, EMU_PINNED);
 }
 cudaError_t cudaFreeHost(void *p)
 {
+    EMU_CALL(cudaFreeHost);
+    emu_check_capture("cudaFreeHost");
     return release(p, EMU_PINNED, "cudaFreeHost");
+}
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
+{
+    EMU_CALL(cudaHostRegister);
+    emu_check_capture("cudaHostRegister");
+    if (!p || !bytes)
+        return emu_error(cudaErrorInvalidValue);
+    if (find(p) != allocations.end() || find((uint8_t *)p + bytes - 1) != allocations.end())
+        return emu_error(cudaErrorHostMemoryAlreadyRegistered);
+    allocations[(uint8_t *)p] = { bytes, EMU_PINNED, emu_current_device(), true };
+    return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *p)
+{
+    EMU_CALL(cudaHostUnregister);
+    emu_check_capture("cudaHostUnregister");
+    auto i = allocations.find((const uint8_t *)p);
+    if (i == allocations.end() || !i->second.registered)
+        emu_die("cudaHostUnregister: %p was not registered", p);
+    if (emu_stream_uses(p, i->second.bytes))
+        emu_die("cudaHostUnregister: a copy that waits in a stream still needs %p", p);
+    allocations.erase(i);
+    return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
-    if (!n_device)
-        return cudaErrorNoDevice;
-    *total = device_bytes;
-    *available = device_bytes - device_used[current_device];
-    return cudaSuccess;
-}
-cudaError_t cudaGetDeviceCount(int *n)
-{
-    *n = n_device;
-    return n_device ? cudaSuccess : cudaErrorNoDevice;
-}
-cudaError_t cudaGetDevice(int *device)
-{
-    *device = current_device;
-    return n_device ? cudaSuccess : cudaErrorNoDevice;
-}
-cudaError_t cudaSetDevice(int device)
-{
-    if (!n_device)
-        return cudaErrorNoDevice;
-    if (device < 0 || device >= n_device)
-        return cudaErrorInvalidDevice;
-    current_device = device;
+    EMU_CALL(cudaMemGetInfo);
+    *total = emu_device_bytes();
+    *available = *total - device_used[emu_current_device()];
     return cudaSuccess;
 }
 }

@@ -1,0 +1,38 @@
+/* emu_control.h - what tests say to the emulation of CUDA, in C and C++. */
+#ifndef TEST_CUDA_EMU_EMU_CONTROL_H
+#define TEST_CUDA_EMU_EMU_CONTROL_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Eager: what is enqueued runs at once. Late: it runs when the host waits for it, streams in an
+ * order that `seed` draws among all that events allow. */
+void emu_streams_late(bool late, uint64_t seed);
+/* Devices of `bytes` each, as cudaMalloc sees them; 0 devices: no GPU here. Default: 1 of 1 GB. */
+void emu_devices(int count, size_t bytes);
+/* The driver's version as CUDA counts (12040); 0: there is no driver. Default: the runtime's. */
+void emu_driver(int version);
+/* What the devices can do, as "8.0"; and whether they reach each other's memory. */
+void emu_capability(int major, int minor);
+void emu_peers(bool reach);
+/* The nth call (1: the next) of this function fails, and does nothing. n 0: none does. */
+void emu_fail(const char *function, int n, cudaError_t e);
+/* Calls of a function so far. */
+uint64_t emu_calls(const char *function);
+/* All of the above in words, as the variable EMU_CUDA has it for programs:
+ * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,late=7,fail=cudaMalloc:2:3". */
+void emu_configure(const char *words);
+/* Allocations, streams, events and graphs that live; prints each. */
+int emu_leaks(void);
+/* Whether kernels were compiled for the race detector (emu_race.cc is linked). */
+bool emu_race_build(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

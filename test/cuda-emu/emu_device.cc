@@ -1,0 +1,311 @@
+/* emu_device.cc - devices, the driver, and what tests make them be: absent, too old, full, failing.
+ */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <pthread.h>
+#include <string>
+
+#include "emu_call.h"
+
+static struct {
+    int count = 1;
+    size_t bytes = (size_t)1 << 30;
+    int driver = CUDART_VERSION;
+    int major = 8, minor = 0;
+    bool peers = true;
+    bool reaches[EMU_DEVICES][EMU_DEVICES];
+    std::map<std::string, uint64_t> calls;
+    std::string fails; /* the function */
+    int fails_in;      /* so many calls of it; 0: never */
+    cudaError_t fails_with;
+} emu;
+static thread_local int current;
+static thread_local cudaError_t last_error = cudaSuccess;
+static pthread_mutex_t turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+emu_turn::emu_turn()
+{
+    pthread_mutex_lock(&turn);
+}
+emu_turn::~emu_turn()
+{
+    pthread_mutex_unlock(&turn);
+}
+
+cudaError_t emu_error(cudaError_t e)
+{
+    return last_error = e;
+}
+
+cudaError_t emu_refuses(const char *function, bool needs_device)
+{
+    emu.calls[function]++;
+    if (emu.fails_in && emu.fails == function && --emu.fails_in == 0)
+        return emu.fails_with;
+    if (!needs_device)
+        return cudaSuccess;
+    if (emu.driver < CUDART_VERSION / 1000 * 1000)
+        return cudaErrorInsufficientDriver;
+    return emu.count ? cudaSuccess : cudaErrorNoDevice;
+}
+
+int emu_device_count(void)
+{
+    return emu.count;
+}
+size_t emu_device_bytes(void)
+{
+    return emu.bytes;
+}
+int emu_current_device(void)
+{
+    return current;
+}
+bool emu_reaches(int device, int other)
+{
+    return device == other || emu.reaches[device][other];
+}
+
+/* -- for tests --------------------------------------------------------------------------------- */
+
+void emu_devices(int count, size_t bytes)
+{
+    if (count > EMU_DEVICES)
+        emu_die("%d devices are more than %d", count, EMU_DEVICES);
+    emu.count = count;
+    emu.bytes = bytes;
+}
+void emu_driver(int version)
+{
+    emu.driver = version;
+}
+void emu_capability(int major, int minor)
+{
+    emu.major = major;
+    emu.minor = minor;
+}
+void emu_peers(bool reach)
+{
+    emu.peers = reach;
+}
+void emu_fail(const char *function, int n, cudaError_t e)
+{
+    emu.fails = function;
+    emu.fails_in = n;
+    emu.fails_with = e;
+}
+uint64_t emu_calls(const char *function)
+{
+    auto i = emu.calls.find(function);
+
+    return i == emu.calls.end() ? 0 : i->second;
+}
+
+static void configure(const std::string &name, const std::string &value)
+{
+    char *rest;
+    double n = strtod(value.c_str(), &rest);
+    size_t unit = *rest == 'K' ? 1 << 10 : *rest == 'M' ? 1 << 20 : *rest == 'G' ? 1 << 30 : 1;
+    char function[64];
+    int nth, error;
+
+    if (name == "devices")
+        emu_devices((int)n, emu.bytes);
+    else if (name == "memory")
+        emu_devices(emu.count, (size_t)(n * (double)unit));
+    else if (name == "driver")
+        emu_driver((int)n);
+    else if (name == "capability")
+        emu_capability((int)n, (int)(10 * n + 0.5) % 10);
+    else if (name == "peers")
+        emu_peers(n != 0);
+    else if (name == "late")
+        emu_streams_late(true, (uint64_t)n);
+    else if (name == "fail" && sscanf(value.c_str(), "%63[^:]:%d:%d", function, &nth, &error) == 3)
+        emu_fail(function, nth, (cudaError_t)error);
+    else
+        emu_die("EMU_CUDA: '%s=%s' is nothing that it knows", name.c_str(), value.c_str());
+}
+
+void emu_configure(const char *words)
+{
+    std::string left(words ? words : "");
+
+    while (!left.empty()) {
+        size_t end = left.find(',');
+        std::string word = left.substr(0, end);
+        size_t equals = word.find('=');
+        left = end == std::string::npos ? "" : left.substr(end + 1);
+        if (equals == std::string::npos)
+            emu_die("EMU_CUDA: '%s' has no value", word.c_str());
+        configure(word.substr(0, equals), word.substr(equals + 1));
+    }
+}
+
+/* -- devices ----------------------------------------------------------------------------------- */
+
+extern "C" {
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    emu_turn guard;
+    cudaError_t refused = emu_refuses("cudaDriverGetVersion", false);
+
+    *version = emu.driver;
+    return refused ? emu_error(refused) : cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 0;
+    EMU_CALL(cudaGetDeviceCount);
+    *n = emu.count;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *device)
+{
+    EMU_CALL(cudaGetDevice);
+    *device = current;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device)
+{
+    EMU_CALL(cudaSetDevice);
+    if (device < 0 || device >= emu.count)
+        return emu_error(cudaErrorInvalidDevice);
+    current = device;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
+{
+    EMU_CALL(cudaGetDeviceProperties);
+    if (device < 0 || device >= emu.count)
+        return emu_error(cudaErrorInvalidDevice);
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "Emulated GPU");
+    p->totalGlobalMem = emu.bytes;
+    p->major = emu.major;
+    p->minor = emu.minor;
+    p->multiProcessorCount = 4;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int device)
+{
+    EMU_CALL(cudaDeviceGetAttribute);
+    if (device < 0 || device >= emu.count)
+        return emu_error(cudaErrorInvalidDevice);
+    *value = what == cudaDevAttrMultiProcessorCount            ? 4
+             : what == cudaDevAttrMemoryClockRate              ? 1215000
+             : what == cudaDevAttrGlobalMemoryBusWidth         ? 5120
+             : what == cudaDevAttrL2CacheSize                  ? 40 << 20
+             : what == cudaDevAttrComputeCapabilityMajor       ? emu.major
+             : what == cudaDevAttrComputeCapabilityMinor       ? emu.minor
+             : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 163 * 1024
+                                                               : -1;
+    if (*value < 0)
+        emu_die("cudaDeviceGetAttribute: attribute %d is not emulated", what);
+    return cudaSuccess;
+}
+
+/* -- peers ------------------------------------------------------------------------------------- */
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    EMU_CALL(cudaDeviceCanAccessPeer);
+    if (device < 0 || device >= emu.count || peer < 0 || peer >= emu.count)
+        return emu_error(cudaErrorInvalidDevice);
+    *can = emu.peers && device != peer;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
+{
+    EMU_CALL(cudaDeviceEnablePeerAccess);
+    if (peer < 0 || peer >= emu.count || peer == current)
+        return emu_error(cudaErrorInvalidDevice);
+    if (!emu.peers)
+        return emu_error(cudaErrorPeerAccessUnsupported);
+    if (emu.reaches[current][peer])
+        return emu_error(cudaErrorPeerAccessAlreadyEnabled);
+    emu.reaches[current][peer] = true;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceDisablePeerAccess(int peer)
+{
+    EMU_CALL(cudaDeviceDisablePeerAccess);
+    if (peer < 0 || peer >= emu.count || !emu.reaches[current][peer])
+        return emu_error(cudaErrorPeerAccessNotEnabled);
+    emu.reaches[current][peer] = false;
+    return cudaSuccess;
+}
+
+/* -- errors ------------------------------------------------------------------------------------ */
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e = last_error;
+
+    last_error = cudaSuccess;
+    return e;
+}
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
+}
+}
+
+static const struct {
+    cudaError_t e;
+    const char *name, *text;
+} words[] = {
+#define WORDS(e, text)                                                                             \
+    {                                                                                              \
+        e, #e, text                                                                                \
+    }
+    WORDS(cudaSuccess, "no error"),
+    WORDS(cudaErrorInvalidValue, "invalid argument"),
+    WORDS(cudaErrorMemoryAllocation, "out of memory"),
+    WORDS(cudaErrorInitializationError, "initialization error"),
+    WORDS(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+    WORDS(cudaErrorStubLibrary, "CUDA driver is a stub library"),
+    WORDS(cudaErrorInsufficientDriver,
+          "CUDA driver version is insufficient for CUDA runtime version"),
+    WORDS(cudaErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"),
+    WORDS(cudaErrorNoDevice, "no CUDA-capable device is detected"),
+    WORDS(cudaErrorInvalidDevice, "invalid device ordinal"),
+    WORDS(cudaErrorNoKernelImageForDevice,
+          "no kernel image is available for execution on the device"),
+    WORDS(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
+    WORDS(cudaErrorUnsupportedPtxVersion,
+          "the provided PTX was compiled with an unsupported toolchain."),
+    WORDS(cudaErrorInvalidResourceHandle, "invalid resource handle"),
+    WORDS(cudaErrorNotReady, "device not ready"),
+    WORDS(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
+    WORDS(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
+    WORDS(cudaErrorPeerAccessNotEnabled, "peer access has not been enabled"),
+    WORDS(cudaErrorHostMemoryAlreadyRegistered,
+          "part or all of the requested memory range is already mapped"),
+    WORDS(cudaErrorLaunchFailure, "unspecified launch failure"),
+    WORDS(cudaErrorSystemDriverMismatch,
+          "system has unsupported display driver / cuda driver combination"),
+    WORDS(cudaErrorUnknown, "unknown error"),
+};
+
+extern "C" const char *cudaGetErrorString(cudaError_t e)
+{
+    for (const auto &w : words)
+        if (w.e == e)
+            return w.text;
+    return "unrecognized error code";
+}
+extern "C" const char *cudaGetErrorName(cudaError_t e)
+{
+    for (const auto &w : words)
+        if (w.e == e)
+            return w.name;
+    return "unrecognized error code";
+}
