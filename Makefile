@@ -96,8 +96,10 @@ endif
 examples: $(EXAMPLES:%=$(BUILD)/%)
 
 # Everything but the arithmetic and the tokenizer is small rather than fast: the engine fits in 500 KB.
+# Of the tokenizer, what runs patterns that are not among the published ones is, too.
 SMALL := $(filter lib/api/% lib/backend/% lib/base/% lib/chat/% lib/format/% lib/import/% lib/model/% \
-                  lib/session/% lib/token/tables% lib/token/spm% kernels/cpu/cpu_acts.c,$(LIB_SRC))
+                  lib/session/% lib/token/program% lib/token/tables% lib/token/spm% \
+                  kernels/cpu/cpu_acts.c,$(LIB_SRC))
 SMALL := $(filter-out $(addprefix lib/base/,crc.c fmath.c json.c pool.c) \
                       $(addprefix lib/import/,convert_read.c decode.c),$(SMALL))
 $(call obj,$(filter-out $(SMALL) kernels/avx% kernels/neon%,$(LIB_SRC))): ISA := -fno-align-loops -fno-align-jumps

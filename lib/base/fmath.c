@@ -14,13 +14,9 @@
 
 /* -- f32 ----------------------------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) float expf_of(float x)
+/* CLB_EXP_MIN <= x <= CLB_EXP_MAX */
+static inline __attribute__((always_inline)) float expf_inside(float x)
 {
-    if (!(x >= CLB_EXP_MIN))
-        return x != x ? x : 0.0f;
-    if (x > CLB_EXP_MAX)
-        return INFINITY;
-
     float n = rintf(x * CLB_LOG2E);
     float r = fmaf(n, -CLB_LN2_HI, x);
     r = fmaf(n, -CLB_LN2_LO, r);
@@ -30,8 +26,15 @@ static inline __attribute__((always_inline)) float expf_of(float x)
     p = fmaf(p, r, CLB_EXP_C1);
     p = fmaf(p, r, CLB_EXP_C0);
     p = fmaf(p, r * r, r) + 1.0f;
-    /* Times 2^n by adding to the exponent: inside the limits above it stays 1..254. */
+    /* Times 2^n by adding to the exponent: inside the limits it stays 1..254. */
     return clb_f32_from_bits(clb_f32_bits(p) + ((uint32_t)(int32_t)n << 23));
+}
+
+static inline __attribute__((always_inline)) float expf_of(float x)
+{
+    if (!(x >= CLB_EXP_MIN))
+        return x != x ? x : 0.0f;
+    return x > CLB_EXP_MAX ? INFINITY : expf_inside(x);
 }
 
 #if defined(__x86_64__)
@@ -51,12 +54,43 @@ float clb_expf(float x)
     return expf_of(x);
 }
 
+#if defined(__x86_64__)
+#define WIDE __attribute__((target("avx2,fma")))
+#else
+#define WIDE
+#endif
+
+/* Blocks of a fixed size and no branch: compilers make vectors of it. */
+WIDE static void expf_blocks(float *x, size_t n)
+{
+    enum { AT_ONCE = 16 };
+    size_t i = 0;
+
+    for (; n - i >= AT_ONCE; i += AT_ONCE)
+        for (int k = 0; k < AT_ONCE; k++)
+            x[i + k] = expf_inside(x[i + k]);
+    for (; i < n; i++)
+        x[i] = expf_inside(x[i]);
+}
+
+void clb_expf_inside(float *x, size_t n)
+{
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+        for (size_t i = 0; i < n; i++)
+            x[i] = clb_expf(x[i]);
+        return;
+    }
+#endif
+    expf_blocks(x, n);
+}
+
 /* x = m 2^k with sqrt(1/2) <= m < sqrt(2); log x = f - f^2/2 + f^3 P(f) + k ln 2, f = m - 1 */
 float clb_logf(float x)
 {
-    static const float c[] = { 0x1.555548p-2f, -0x1.000006p-2f, 0x1.99a478p-3f,
-                               -0x1.555c4ep-3f, 0x1.233b78p-3f, -0x1.fc26acp-4f,
-                               0x1.e6c03ep-4f, -0x1.de1004p-4f, 0x1.1484e8p-4f };
+    static const float c[] = { 0x1.555548p-2f,  -0x1.000006p-2f, 0x1.99a478p-3f,
+                               -0x1.555c4ep-3f, 0x1.233b78p-3f,  -0x1.fc26acp-4f,
+                               0x1.e6c03ep-4f,  -0x1.de1004p-4f, 0x1.1484e8p-4f };
     int k = 0;
 
     if (x != x || x < 0)
@@ -177,9 +211,9 @@ static double power_of_two(int n)
 static double exp_sum(double x, double low)
 {
     static const double inverse_factorial[] = {
-        1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,       1.0 / 5040,
-        1.0 / 40320,  1.0 / 362880,  1.0 / 3628800,  1.0 / 39916800,  1.0 / 479001600,
-        1.0 / 6227020800.0,
+        1.0 / 2,       1.0 / 6,        1.0 / 24,        1.0 / 120,
+        1.0 / 720,     1.0 / 5040,     1.0 / 40320,     1.0 / 362880,
+        1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0,
     };
 
     if (x != x)
@@ -267,8 +301,13 @@ double clb_pow(double x, double y)
 /* sin and cos of r + low, |r| <= pi/4, by their Taylor series */
 static double sin_kernel(double r, double low)
 {
-    static const double c[] = { -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800,
-                                1.0 / 6227020800.0, -1.0 / 1307674368000.0,
+    static const double c[] = { -1.0 / 6,
+                                1.0 / 120,
+                                -1.0 / 5040,
+                                1.0 / 362880,
+                                -1.0 / 39916800,
+                                1.0 / 6227020800.0,
+                                -1.0 / 1307674368000.0,
                                 1.0 / 355687428096000.0 };
     double z = r * r, p = c[7];
 
@@ -279,8 +318,13 @@ static double sin_kernel(double r, double low)
 
 static double cos_kernel(double r, double low)
 {
-    static const double c[] = { 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600,
-                                -1.0 / 87178291200.0, 1.0 / 20922789888000.0,
+    static const double c[] = { 1.0 / 24,
+                                -1.0 / 720,
+                                1.0 / 40320,
+                                -1.0 / 3628800,
+                                1.0 / 479001600,
+                                -1.0 / 87178291200.0,
+                                1.0 / 20922789888000.0,
                                 -1.0 / 6402373705728000.0 };
     double z = r * r, p = c[7];
 

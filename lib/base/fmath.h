@@ -4,9 +4,12 @@
 #ifndef CLB_BASE_FMATH_H
 #define CLB_BASE_FMATH_H
 
+#include <stddef.h>
+
 /* f32, <= 2 ulp (erf, tanh, sigmoid, silu: <= 4; gelu: 2^-22 |x|). exp(0) is 1 and exp(-inf) is 0
  * exactly; exp of less than -87.3 is 0 (no subnormal results); overflow is +inf; NaN stays NaN. */
 float clb_expf(float x);
+void clb_expf_inside(float *x, size_t n); /* the same of each, in place; all from -87.3 to 88.7 */
 float clb_logf(float x);     /* x > 0; 0 gives -inf, negative NaN */
 float clb_tanhf(float x);
 float clb_erff(float x);

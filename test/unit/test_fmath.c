@@ -198,10 +198,27 @@ static void double_special_values_are_exact(void)
     CHECK(isnan(s) && isnan(c));
 }
 
+static void many_at_once_are_the_same_bits(void)
+{
+    enum { MANY = 1000 };
+    float x[MANY], y[MANY];
+
+    for (uint32_t n = MANY - 40; n < MANY; n++) {
+        for (uint32_t i = 0; i < n; i++)
+            x[i] = y[i] = (float)uniform(-87.3, 88.7);
+        x[0] = y[0] = -87.3f;
+        x[1] = y[1] = -0.0f;
+        clb_expf_inside(y, n);
+        for (uint32_t i = 0; i < n; i++)
+            CHECK_EQ(clb_f32_bits(y[i]), clb_f32_bits(clb_expf(x[i])));
+    }
+}
+
 int main(void)
 {
     TEST(f32_functions_are_close_to_libm);
     TEST(gelu_is_close);
+    TEST(many_at_once_are_the_same_bits);
     TEST(special_values_are_exact);
     TEST(double_functions_are_close_to_libm);
     TEST(sincos_near_multiples_of_a_right_angle);

@@ -2,6 +2,9 @@
  * drawn. */
 #include <math.h>
 
+#include <stdlib.h>
+
+#include "lib/base/fmath.h"
 #include "lib/sample/rng.h"
 #include "lib/sample/sampler.h"
 #include "test/check.h"
@@ -271,6 +274,123 @@ static void selection_equals_sorting(void)
     clb_sampler_free(s);
 }
 
+/* -- the definition, by sorting ---------------------------------------------------------------- */
+
+struct rank {
+    float value; /* logit, then weight */
+    int32_t id;
+    uint64_t units;
+};
+
+static int likelier(const void *pa, const void *pb)
+{
+    const struct rank *a = pa, *b = pb;
+
+    return a->value != b->value ? (a->value < b->value) - (a->value > b->value) : a->id - b->id;
+}
+
+static int lower_id(const void *a, const void *b)
+{
+    return ((const struct rank *)a)->id - ((const struct rank *)b)->id;
+}
+
+static uint64_t sum_of(const struct rank *r, uint32_t n)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += r[i].units;
+    return sum;
+}
+
+/* Leaves the likeliest with a unit, as weights. */
+static uint32_t weights(struct rank *r, uint32_t n, float temperature)
+{
+    float max = n ? r[0].value : 0;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        float d = r[i].value == max ? 0 : (r[i].value - max) / temperature;
+        r[i].value = d < -80 ? 0 : clb_expf(d);
+        r[i].units = (uint64_t)(r[i].value * 0x1p40f);
+        kept += r[i].units > 0;
+    }
+    return kept;
+}
+
+__extension__ typedef unsigned __int128 wide;
+
+static int32_t by_sorting(const float *logits, uint32_t n_vocab, const struct clb_sampling *o,
+                          uint64_t position)
+{
+    static struct rank r[MANY];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < n_vocab; i++)
+        if (logits[i] > -INFINITY)
+            r[n++] = (struct rank){ .value = logits[i], .id = (int32_t)i };
+    qsort(r, n, sizeof *r, likelier);
+    if (n == 0 || o->temperature == 0)
+        return n ? r[0].id : -1;
+    n = weights(r, o->top_k && o->top_k < n ? o->top_k : n, o->temperature);
+    if (o->top_p > 0 && o->top_p < 1) {
+        uint64_t need = (uint64_t)((double)sum_of(r, n) * (double)o->top_p);
+        uint32_t kept = 1;
+        while (sum_of(r, kept) < need)
+            kept++;
+        n = kept;
+    }
+    while (n > 1 && r[n - 1].value < o->min_p)
+        n--;
+    uint64_t all = sum_of(r, n), random = clb_rng_at(o->seed, position);
+    uint64_t u = (uint64_t)((wide)random * all >> 64);
+    qsort(r, n, sizeof *r, lower_id);
+    for (uint32_t i = 0; i < n; u -= r[i++].units)
+        if (u < r[i].units)
+            return r[i].id;
+    return -2;
+}
+
+/* Real ones are smooth; ties, the odd values and a length that is no multiple of anything are not.
+ */
+static void fill_logits(float *logits, uint32_t n, uint32_t round)
+{
+    float scale = 0.01f * (float)(1 << round % 13);
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t bits = clb_rng_at(round, i);
+        float x = (float)(int32_t)(bits >> 32) * 0x1p-31f * (float)(bits % 7);
+        logits[i] = round % 3 == 0 ? rintf(x * scale) : x * scale;
+        if (round % 5 == 0 && bits % 11 == 0)
+            logits[i] = bits & 1 << 20 ? NAN : bits & 1 << 21 ? -NAN : -INFINITY;
+        if (round % 17 == 0 && bits % 97 == 0)
+            logits[i] = INFINITY;
+    }
+}
+
+static void what_is_skipped_would_not_be_chosen(void)
+{
+    static const float temperature[] = { 0, 0.05f, 0.7f, 1, 30 },
+                       top_p[] = { 0, 1e-6f, 0.5f, 0.99f }, min_p[] = { 0, 1e-5f, 0.1f, 1 };
+    static const uint32_t top_k[] = { 0, 1, 5, 40, 900 };
+    static float logits[MANY];
+
+    for (uint32_t round = 0; round < 400; round++) {
+        uint32_t n = round % 4 ? 1 + round * 37 % MANY : 64 + round % 3;
+        const struct clb_sampling o = {
+            .temperature = temperature[round % 5],
+            .top_k = top_k[clb_rng_at(round, 1) % 5],
+            .top_p = top_p[clb_rng_at(round, 2) % 4],
+            .min_p = min_p[clb_rng_at(round, 3) % 4],
+            .seed = round,
+        };
+        fill_logits(logits, n, round);
+        for (uint64_t p = 0; p < 5; p++)
+            CHECK_EQ(choose(logits, n, &o, p), by_sorting(logits, n, &o, p));
+        CHECK_EQ(clb_argmax(logits, n), by_sorting(logits, n, &(struct clb_sampling){ 0 }, 0));
+    }
+}
+
 static void logprob_is_log_softmax(void)
 {
     float logits[N], odd[N] = { NAN, 1, -INFINITY, 1, 1, 1, -INFINITY, NAN },
@@ -324,8 +444,8 @@ static void top_logprobs_are_the_likeliest(void)
     for (uint32_t i = 0; i < K; i++) {
         uint32_t before = 0; /* those that come first */
         for (int32_t v = 0; v < TIES; v++)
-            before += logits[v] > logits[top[i].id] ||
-                      (logits[v] == logits[top[i].id] && v < top[i].id);
+            before +=
+                logits[v] > logits[top[i].id] || (logits[v] == logits[top[i].id] && v < top[i].id);
         CHECK_EQ(before, i);
         CHECK(top[i].logprob == clb_logprob(logits, TIES, (uint32_t)top[i].id));
     }
@@ -376,6 +496,7 @@ int main(void)
     TEST(repetition_penalty_looks_back_a_window);
     TEST(same_seed_and_position_same_token);
     TEST(selection_equals_sorting);
+    TEST(what_is_skipped_would_not_be_chosen);
     TEST(logprob_is_log_softmax);
     TEST(top_logprobs_are_the_likeliest);
     TEST(floating_point_state_of_the_caller);
