@@ -59,6 +59,11 @@ else ifneq ($(filter aarch64 arm64,$(ARCH)),)
 LIB_SRC  += $(sort $(wildcard kernels/neon/*.c))
 endif
 
+CUDA_SRC := $(sort $(wildcard kernels/cuda/*.c))
+ifneq ($(CUDA),)
+LIB_SRC  += $(CUDA_SRC)
+endif
+
 obj      = $(addprefix $(BUILD)/,$(addsuffix .o,$(1)))
 LIB     := $(BUILD)/libcolibri.a
 CLI     := $(BUILD)/libcli.a
@@ -69,6 +74,38 @@ LIB_OBJ += $(BUILD)/zlib_crc32.o
 ZLIB_DEFS := $(foreach f,crc32_z crc32_combine64,-D$f=clb_z_$f)
 else
 LDLIBS  += -lz
+endif
+
+# -- CUDA (doc/cuda.md): CUDA=1 builds it in; CUDA=emulated, for tests only, runs it on the CPU ----
+# The architectures that this nvcc knows of; CUDA_ARCHS='80 90' for a quick build. The last one's PTX serves newer devices.
+# Products are never merged into sums by the compiler: two kernels must not round one expression in two ways.
+NVCC        = $(firstword $(wildcard /usr/local/cuda/bin/nvcc) nvcc)
+CUDA_HOME   = $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
+CUDA_ARCHS := $(if $(CUDA_ARCHS),$(CUDA_ARCHS),$(filter \
+                $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),75 80 86 87 89 90 100 120))
+CUDART_A    = $(firstword $(wildcard $(addsuffix /libcudart_static.a,$(CUDA_HOME)/lib64 $(CUDA_HOME)/lib \
+                $(CUDA_HOME)/targets/*/lib /usr/lib/$(ARCH)-linux-gnu)))
+NVCC_FLAGS  = -I. -std=c++17 -O3 -fmad=false -Werror all-warnings -Xptxas -v \
+              -Xcompiler=-fPIC,-fno-exceptions,-fno-rtti,-fvisibility=hidden,-Wall \
+              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
+              -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+CUDA_OBJ   := $(patsubst %,$(BUILD)/nvcc/%.o,$(wildcard kernels/cuda/*.cu))
+EMU_SRC    := $(wildcard kernels/cuda/*.cu) \
+              $(filter-out $(addprefix %/emu_,race.cc norace.cc program.cc tests.cc),$(wildcard test/cuda-emu/*.cc))
+ifeq ($(CUDA),1)
+ifeq ($(wildcard $(CUDART_A)),)
+$(error CUDA=1 needs the CUDA toolkit: no nvcc with libcudart_static.a is found (NVCC=/path/to/nvcc names it))
+endif
+LIB_OBJ    += $(CUDA_OBJ)
+LDLIBS     += $(CUDART_A) -ldl -lrt
+CUDA_CPP   := -isystem $(CUDA_HOME)/include
+else ifeq ($(CUDA),emulated)
+LIB_OBJ    += $(call obj,$(EMU_SRC) test/cuda-emu/emu_norace.cc)
+LDLIBS     += -lstdc++
+CUDA_CPP   := -Itest/cuda-emu
+PROGRAM_OBJ = $(call obj,test/cuda-emu/emu_program.cc)
+else ifneq ($(CUDA),)
+$(error CUDA is 1, or nothing (or emulated, for tests))
 endif
 
 ifeq ($(V),1)
@@ -118,7 +155,7 @@ $(BUILD)/kernels/neon/%_i8mm.c.o:    ISA := -march=armv8.2-a+dotprod+i8mm $(in_o
 $(BUILD)/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(DEFS) $(ALL_CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(CUDA_HEADERS) $(DEFS) $(ALL_CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
 # zlib's crc32 under the prefix clb_z_, so that it never meets the zlib of an embedder.
 $(BUILD)/lib/base/crc.c.o: DEFS := $(ZLIB_DEFS)
@@ -141,7 +178,7 @@ $(SHARED): $(LIB_OBJ) lib/colibri.map
 	$(Q)ln -sf $(@F) $(BUILD)/libcolibri.so.$(MAJOR) && ln -sf $(@F) $(BUILD)/libcolibri.so
 
 $(BUILD)/bin/colibri-serve: LDLIBS += $(SERVE_LIBS)
-$(BUILD)/bin/%: $$(call obj,$$(sort $$(wildcard cmd/$$*/*.c))) $(CLI) $(LIB)
+$(BUILD)/bin/%: $$(call obj,$$(sort $$(wildcard cmd/$$*/*.c))) $$(PROGRAM_OBJ) $(CLI) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -156,7 +193,7 @@ $(BUILD)/colibri.pc: lib/colibri.pc.in FORCE
 	    -e 's|@VERSION@|$(VERSION)|; s|@LIBS@|$(LDLIBS)|' $< > $@
 
 # Changes only when the flags do, so that other flags mean a full rebuild.
-FLAGS = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDLIBS) $(ZLIB_A) $(ZLIB_DEFS)
+FLAGS = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDLIBS) $(ZLIB_A) $(ZLIB_DEFS) $(CUDA:%=CUDA=%)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
@@ -182,61 +219,83 @@ $(filter $(BUILD)/test/kernel/%,$(UNITS)): $(EMULATED)
 
 units: $(UNITS) ; @:
 
-# CUDA kernels on the CPU (test/cuda-emu/README.md), twice: with ASan and UBSan, and with the race detector, which
-# stands where libtsan would.
-EMU       := $(BUILD)/cuda-emu
-EMU_TESTS := $(patsubst %.cu,%,$(notdir $(wildcard test/cuda-emu/test_*.cu)))
-EMU_OBJ    = $(addprefix $(EMU)/$(1)/,$(addsuffix .o,$(filter-out test/cuda-emu/$(2),$(wildcard \
-               test/cuda-emu/*.cc)) $(wildcard kernels/cuda/*.cu)))
-EMU_FLAGS  = $(ALL_CPPFLAGS) -Itest/cuda-emu -std=c++17 -O1 -g -fno-exceptions -fno-rtti -fno-omit-frame-pointer \
-             -ffp-contract=off -Wall -Wextra -Wundef -Wwrite-strings
-EMU_SAN    = -fsanitize=address,undefined -fno-sanitize-recover=all
-
-$(EMU)/san/%.o: % $(BUILD)/flags
+# -- CUDA ---------------------------------------------------------------------
+$(BUILD)/nvcc/flags: FORCE
 	@mkdir -p $(@D)
-	$(call say,CXX,$<)
-	$(Q)$(CXX) -x c++ $(EMU_FLAGS) $(EMU_SAN) -MMD -MP -c -o $@ $<
-$(EMU)/race/%.o: % $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(call say,CXX,$< for the race detector)
-	$(Q)$(CXX) -x c++ $(EMU_FLAGS) $(if $(filter %.cu,$<),-fsanitize=thread) -MMD -MP -c -o $@ $<
-EMU_C     := $(call obj,$(wildcard test/cuda-emu/*.c))
-$(EMU)/bin/san/%: $(EMU)/san/test/cuda-emu/%.cu.o $(call EMU_OBJ,san,emu_race.cc) $(EMU_C) $(LIB)
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CXX) $(EMU_SAN) -o $@ $^ $(LDLIBS)
-$(EMU)/bin/race/%: $(EMU)/race/test/cuda-emu/%.cu.o $(call EMU_OBJ,race,emu_norace.cc) $(EMU_C) $(LIB)
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CXX) -o $@ $^ $(LDLIBS)
-emu: $(foreach t,$(EMU_TESTS),$(EMU)/bin/san/$t $(EMU)/bin/race/$t) ; @:
-
-# -- CUDA (doc/cuda.md) -------------------------------------------------------
-# The architectures that this nvcc knows of; CUDA_ARCHS='80 90' for a quick build. The last one's PTX serves newer devices.
-# Products are never merged into sums by the compiler: two kernels must not round one expression in two ways.
-NVCC        = $(firstword $(wildcard /usr/local/cuda/bin/nvcc) nvcc)
-CUDA_ARCHS  = $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch)),75 80 86 87 89 90 100 120)
-NVCC_FLAGS  = -I. -std=c++17 -O3 -fmad=false -Werror all-warnings -Xptxas -v \
-              -Xcompiler=-fPIC,-fno-exceptions,-fno-rtti,-Wall \
-              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
-              -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
-CUDA_OBJ   := $(patsubst %,$(BUILD)/nvcc/%.o,$(wildcard kernels/cuda/*.cu))
-$(BUILD)/nvcc/%.o: % $(wildcard kernels/cuda/*.cuh kernels/cuda/*.h)
+	@echo '$(NVCC) $(NVCC_FLAGS)' | cmp -s - $@ || echo '$(NVCC) $(NVCC_FLAGS)' > $@
+$(BUILD)/nvcc/%.o: % $(wildcard kernels/cuda/*.cuh kernels/cuda/*.h) $(BUILD)/nvcc/flags
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -c -o $@ $< 2>$@.log || { grep -v '^ptxas info' $@.log; exit 1; }
-cuda-kernels: $(CUDA_OBJ)                ## compile the CUDA kernels with nvcc: registers of each
-	@tools/cuda_report.sh $(CUDA_OBJ:%=%.log)
+# Registers of each kernel; a kernel that spills them fails the build.
+$(BUILD)/nvcc/registers.txt: $(CUDA_OBJ)
+	$(Q)tools/cuda_report.sh $(CUDA_OBJ:%=%.log) >$@.tmp || { cat $@.tmp; exit 1; }
+	$(Q)mv $@.tmp $@
+cuda-kernels: $(BUILD)/nvcc/registers.txt ## compile the CUDA kernels with nvcc: registers of each
+	@cat $<
+
+# The emulation (test/cuda-emu/README.md): .cu files as C++ of the host, and a runtime of our own.
+EMU_FLAGS   = $(ALL_CPPFLAGS) -Itest/cuda-emu -std=c++17 -fPIC -O1 -g -fno-exceptions -fno-rtti -fno-omit-frame-pointer \
+              -ffp-contract=off -Wall -Wextra -Wundef -Wwrite-strings $(filter -fsanitize% -fno-sanitize%,$(CFLAGS))
+$(call obj,$(CUDA_SRC)): DEFS = -DCLB_CUDA_LOWEST=$(firstword $(CUDA_ARCHS) 75)
+$(call obj,$(CUDA_SRC)): CUDA_HEADERS = $(CUDA_CPP)
+ifeq ($(CUDA),1)
+$(LIB): | $(BUILD)/nvcc/registers.txt
+else ifeq ($(CUDA),emulated)
+EMU_C      := $(call obj,$(filter-out test/cuda-emu/test_%,$(wildcard test/cuda-emu/*.c)) test/cuda-emu/emu_tests.cc)
+EMU_TESTS  := $(patsubst %,$(BUILD)/%,$(basename $(wildcard test/cuda-emu/test_*.c*)))
+emu-tests: $(EMU_TESTS) ; @:
+$(EMU_TESTS): $(BUILD)/test/cuda-emu/test_%: $$(call obj,$$(wildcard test/cuda-emu/test_$$*.c*)) $(EMU_C) $(CLI) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS)
+endif
+ifneq ($(CUDA),)
+$(call obj,lib/backend/backend.c): DEFS := -DCLB_CUDA
+endif
+$(BUILD)/test/cuda-emu/%.c.o: CUDA_HEADERS := -Itest/cuda-emu
+$(BUILD)/%.cu.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) -x c++ $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/%.cc.o: %.cc $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+
+# The tests again with the race detector, which stands where libtsan would: kernels are compiled for it, the rest is plain.
+RACE       := $(BUILD)/race
+RACE_OBJ    = $(addprefix $(RACE)/,$(addsuffix .o,$(CUDA_SRC) lib/backend/backend.c $(EMU_SRC) \
+                test/cuda-emu/emu_race.cc test/cuda-emu/emu_tests.cc $(filter-out test/cuda-emu/test_%,$(wildcard test/cuda-emu/*.c))))
+$(RACE)/%.c.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$< for the race detector)
+	$(Q)$(CC) $(ALL_CPPFLAGS) -Itest/cuda-emu -DCLB_CUDA -DCLB_CUDA_LOWEST=75 $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+$(RACE)/%.cc.o: %.cc $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$< for the race detector)
+	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+$(RACE)/%.cu.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$< for the race detector)
+	$(Q)$(CXX) -x c++ $(EMU_FLAGS) -fsanitize=thread -MMD -MP -c -o $@ $<
+RACE_TESTS := $(patsubst %,$(RACE)/%,$(basename $(wildcard test/cuda-emu/test_*.c*)))
+race-tests: $(RACE_TESTS) ; @:
+$(RACE_TESTS): $(RACE)/test/cuda-emu/test_%: $$(addprefix $(RACE)/,$$(addsuffix .o,$$(wildcard \
+                     test/cuda-emu/test_$$*.c*))) $(RACE_OBJ) $(CLI) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
+emu: race-tests
+	+@$(san) emu-tests programs
 
 SAN_FLAGS  := -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
 SAN_BUILD  := $(BUILD)/san
 TSAN_BUILD := $(BUILD)/tsan
-san = $(MAKE) BUILD=$(SAN_BUILD) CPPFLAGS='$(CPPFLAGS) -DCLB_ALLOC_GUARD' \
+san = $(MAKE) BUILD=$(SAN_BUILD) CUDA=emulated CPPFLAGS='$(CPPFLAGS) -DCLB_ALLOC_GUARD' \
       CFLAGS='$(SAN_FLAGS) -fsanitize=address,undefined'
-tsan = $(MAKE) BUILD=$(TSAN_BUILD) CFLAGS='$(SAN_FLAGS) -fsanitize=thread'
+tsan = $(MAKE) BUILD=$(TSAN_BUILD) CUDA= CFLAGS='$(SAN_FLAGS) -fsanitize=thread'
 # What runs in qemu. The zlib is the compiler's, or one that tools/setup.sh has unpacked.
 arm = test/aarch64_lacks.sh $(BUILD) || $(MAKE) BUILD=$(BUILD)/aarch64 CC=aarch64-linux-gnu-gcc \
-      AR=aarch64-linux-gnu-ar OBJCOPY=aarch64-linux-gnu-objcopy CFLAGS='-O2 -g' CPPFLAGS= LDFLAGS= \
+      AR=aarch64-linux-gnu-ar OBJCOPY=aarch64-linux-gnu-objcopy CUDA= CFLAGS='-O2 -g' CPPFLAGS= LDFLAGS= \
       $$(ls $(BUILD)/aarch64-zlib/libz.a 2>/dev/null | sed 's/^/ZLIB_A=/')
 run = test/run.sh --build $(BUILD) $(if $(ONLY),--only '$(ONLY)')
 
@@ -248,13 +307,13 @@ demo:                                    ## build, convert the bundled model, as
 	@tools/demo.sh $(BUILD)
 test:                                    ## everything that fits in 15 minutes; ONLY=GLOB selects suites
 	@tools/setup.sh test
-	+@$(MAKE) all units emu
-	+@$(san) all units
+	+@$(MAKE) all units race-tests
+	+@$(san) all units emu-tests
 	@$(run) lint unit san cuda-emu cli golden
 test-full:                               ## everything else as well: valgrind, TSan, long mutation
 	@BUILD=$(BUILD) tools/setup.sh full
-	+@$(MAKE) all units emu
-	+@$(san) all units
+	+@$(MAKE) all units race-tests
+	+@$(san) all units emu-tests
 	+@$(tsan) all units
 	+@$(arm) all units
 	@$(run) --full lint unit san cuda-emu cli golden san-cli valgrind tsan aarch64
@@ -310,9 +369,9 @@ clean:                                   ## remove the build folder
 help:                                    ## print this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all lib programs examples units emu cuda-kernels setup demo test test-full test-cuda-emu check-unit \
+.PHONY: all lib programs examples units emu emu-tests race-tests cuda-kernels setup demo test test-full test-cuda-emu check-unit \
         check-san check-aarch64 check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
 -include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \
-          $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c test/cuda-emu/*.c)))) \
-         $(wildcard $(EMU)/*/*/cuda*/*.d)
+          $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c)))) \
+         $(wildcard $(BUILD)/kernels/cuda/*.d $(BUILD)/test/cuda-emu/*.d $(RACE)/*/*/*.d)

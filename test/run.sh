@@ -73,10 +73,10 @@ for g in "${groups[@]}"; do
         binaries san "$COLIBRI_SAN_BUILD" ''
         [[ -n $full ]] || bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags san' ;;
     cuda-emu)
-        for f in test/cuda-emu/test_*.cu; do
-            stem=${f##*/} stem=${stem%.cu}
-            add "cuda-emu/$stem" "$COLIBRI_BUILD" "$COLIBRI_BUILD/cuda-emu/bin/san/$stem"
-            add "cuda-emu/$stem-race" "$COLIBRI_BUILD" "$COLIBRI_BUILD/cuda-emu/bin/race/$stem"
+        for f in test/cuda-emu/test_*.c*; do
+            stem=${f##*/} stem=${stem%.c*}
+            add "cuda-emu/$stem" "$COLIBRI_SAN_BUILD" "$COLIBRI_SAN_BUILD/test/cuda-emu/$stem"
+            add "cuda-emu/$stem-race" "$COLIBRI_BUILD" "$COLIBRI_BUILD/race/test/cuda-emu/$stem"
         done ;;
     # slow tools keep the short counts of mutations
     tsan)

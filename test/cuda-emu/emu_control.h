@@ -12,7 +12,8 @@ extern "C" {
 /* Eager: what is enqueued runs at once. Late: it runs when the host waits for it, streams in an
  * order that `seed` draws among all that events allow. */
 void emu_streams_late(bool late, uint64_t seed);
-/* Devices of `bytes` each, as cudaMalloc sees them; 0 devices: no GPU here. Default: 1 of 1 GB. */
+/* Devices of `bytes` each, as cudaMalloc sees them; 0 devices: no GPU here. In tests of this folder
+ * there is one of 1 GB at first, elsewhere there is none. */
 void emu_devices(int count, size_t bytes);
 /* The driver's version as CUDA counts (12040); 0: there is no driver. Default: the runtime's. */
 void emu_driver(int version);

@@ -10,17 +10,16 @@
 #include "emu_call.h"
 
 static struct {
-    int count = 1;
+    int count = 0;
     size_t bytes = (size_t)1 << 30;
     int driver = CUDART_VERSION;
     int major = 8, minor = 0;
     bool peers = true;
-    bool reaches[EMU_DEVICES][EMU_DEVICES];
-    std::map<std::string, uint64_t> calls;
-    std::string fails; /* the function */
-    int fails_in;      /* so many calls of it; 0: never */
-    cudaError_t fails_with;
-} emu;
+    bool reaches[EMU_DEVICES][EMU_DEVICES] = {};
+    char fails[64] = ""; /* the function */
+    int fails_in = 0;    /* so many calls of it; 0: never */
+    cudaError_t fails_with = cudaSuccess;
+} emu; /* constant from the start: constructors of programs set it */
 static thread_local int current;
 static thread_local cudaError_t last_error = cudaSuccess;
 static pthread_mutex_t turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -39,10 +38,17 @@ cudaError_t emu_error(cudaError_t e)
     return last_error = e;
 }
 
+static std::map<std::string, uint64_t> &calls(void)
+{
+    static std::map<std::string, uint64_t> of;
+
+    return of;
+}
+
 cudaError_t emu_refuses(const char *function, bool needs_device)
 {
-    emu.calls[function]++;
-    if (emu.fails_in && emu.fails == function && --emu.fails_in == 0)
+    calls()[function]++;
+    if (emu.fails_in && !strcmp(emu.fails, function) && --emu.fails_in == 0)
         return emu.fails_with;
     if (!needs_device)
         return cudaSuccess;
@@ -92,15 +98,15 @@ void emu_peers(bool reach)
 }
 void emu_fail(const char *function, int n, cudaError_t e)
 {
-    emu.fails = function;
+    snprintf(emu.fails, sizeof emu.fails, "%s", function);
     emu.fails_in = n;
     emu.fails_with = e;
 }
 uint64_t emu_calls(const char *function)
 {
-    auto i = emu.calls.find(function);
+    auto i = calls().find(function);
 
-    return i == emu.calls.end() ? 0 : i->second;
+    return i == calls().end() ? 0 : i->second;
 }
 
 static void configure(const std::string &name, const std::string &value)
