@@ -240,17 +240,24 @@ static __device__ __forceinline__ void fold(float *m, float *l, float m_b, float
     *m = most;
 }
 
-// One output of a head.
-static __device__ __forceinline__ uint16_t finish(const struct clb_cuda_attention &a, float m,
-                                                  float l, float o, uint32_t head)
+// One output of a head: value `column` of query i of the tile.
+static __device__ __forceinline__ void finish(const struct clb_cuda_attention &a,
+                                              const struct clb_cuda_queries &t, uint32_t i,
+                                              uint32_t column, float m, float l, float o)
 {
+    const uint32_t head = head_of(a, t, i);
+    const size_t at = row_of(a, t, i) * a.ld_out + head * a.ld_head + column;
+
     if (a.sink) {
         float most = fmaxf(m, a.sink[head]), keep = expf(m - most);
         l = fmaf(l, keep, expf(a.sink[head] - most));
         o *= keep;
     }
     o /= l;
-    return a.bf16 ? f32_to_bf16(o) : f32_to_f16(o);
+    if (a.wide)
+        a.wide[at] = o;
+    else
+        a.out[at] = a.bf16 ? f32_to_bf16(o) : f32_to_f16(o);
 }
 
 // Calls f(query, column, i, j) for every value of o[j][i] that there is.
@@ -371,9 +378,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 8 / WARPS)
     if (a.split_first)
         return;
     each_value<WARPS, TILES>(a, t.n, [&](uint32_t query, uint32_t column, uint32_t i, uint32_t j) {
-        uint32_t head = head_of(a, t, query);
-        a.out[row_of(a, t, query) * a.ld_out + head * a.kv.value_dim + column] =
-            finish(a, total.m[i >> 1], total.l[i >> 1], total.o[j][i], head);
+        finish(a, t, query, column, total.m[i >> 1], total.l[i >> 1], total.o[j][i]);
     });
 }
 
@@ -385,7 +390,7 @@ static __global__ void __launch_bounds__(FOLD_THREADS)
     const uint32_t width = a.kv.value_dim, splits = clb_cuda_splits(a.last_position);
 
     for (uint32_t v = threadIdx.x; v < t.n * width; v += FOLD_THREADS) {
-        const uint32_t query = v / width, head = head_of(a, t, query);
+        const uint32_t query = v / width;
         float m = -INFINITY, l = 0, o = 0;
 
         for (uint32_t split = 0; split < splits; split++) {
@@ -396,7 +401,7 @@ static __global__ void __launch_bounds__(FOLD_THREADS)
             fold(&m, &l, from[width], from[width + 1], &keep, &add);
             o = fmaf(o, keep, from[v % width] * add);
         }
-        a.out[row_of(a, t, query) * a.ld_out + head * width + v % width] = finish(a, m, l, o, head);
+        finish(a, t, query, v % width, m, l, o);
     }
 }
 

@@ -72,8 +72,9 @@ struct clb_cuda_branch {
     uint16_t *half; /* [n_row][ld_half] or NULL: zeros from the width on */
     size_t ld_half; /* clb_cuda_ld(width), always */
     bool bf16;
+    const uint32_t *row; /* [n_row] row i is the norm of x[row[i]]; NULL: of x[i] */
 };
-/* x: [n_row][ld], n values each. */
+/* x: [][ld], n values each. */
 void clb_cuda_run_branch(const struct clb_cuda_branch *b, const float *x, size_t ld, uint32_t n,
                          uint32_t n_row, struct CUstream_st *stream);
 
@@ -185,8 +186,11 @@ struct clb_cuda_attention {
     uint32_t window, chunk;   /* 0: none */
     float scale, softcap;     /* softcap 0: none */
     const float *sink;        /* [n_head] or NULL */
-    uint16_t *out; /* [n_row][ld_out], heads side by side, value_dim each; only those are written */
-    size_t ld_out;
+    /* value_dim values of head h of row r, and no others, go to r * ld_out + h * ld_head: as 16 bits,
+     * or to `wide` as f32, where that is not NULL */
+    uint16_t *out;
+    float *wide;
+    size_t ld_out, ld_head;
     bool bf16;
     bool split_first;
     float *partial; /* clb_cuda_partial_floats(); only for split_first */
@@ -268,14 +272,14 @@ struct clb_cuda_part {
  * y = act(gate x + bias) * (up x + bias) in the 16 bits of the next product. Row i of a chunk is
  * slot first + i: its input is row index[slot] of x, its output row `slot` of y. */
 struct clb_cuda_product {
-    enum clb_dtype dtype; /* not f32 */
+    enum clb_dtype dtype; /* f32: rows of x, and gated those of y, are f32 as well */
     bool gated;
     const uint8_t *const *block; /* [n_expert] NULL entries: not in this call; or NULL: base */
     const uint8_t *base;         /* without chunks: n_row rows of one matrix */
     struct clb_cuda_part part[2];
     uint32_t rows, cols;
     uint32_t book[4];  /* int4: the 16 values + 128, bytes in order */
-    const uint16_t *x; /* [][ldx], ldx a multiple of CLB_CUDA_PAD, zeros from cols on */
+    const void *x;     /* 16 bits [][ldx], ldx a multiple of CLB_CUDA_PAD, zeros from cols on */
     size_t ldx;
     const uint32_t *index;                /* or NULL: x has a row per slot */
     const struct clb_cuda_chunks *chunks; /* host memory; or NULL */
@@ -289,6 +293,25 @@ struct clb_cuda_product {
 /* Once per device, before the first product. Returns a cudaError_t. */
 int clb_cuda_product_setup(void);
 void clb_cuda_run_product(const struct clb_cuda_product *p, struct CUstream_st *stream);
+/* The same for f32. */
+void clb_cuda_run_product_wide(const struct clb_cuda_product *p, struct CUstream_st *stream);
+
+/* What an expert reads where its weight scales the input: slot s of the row and rank that it belongs
+ * to is x[row] * weight, as f32 or in 16 bits. */
+struct clb_cuda_scale_rows {
+    uint32_t n_row, top_k, n;
+    const float *x, *weight; /* [n_row][ld], [n_row * top_k] */
+    const uint32_t *slot;    /* [n_row * top_k] */
+    float *wide;             /* [n_row * top_k][ld] or NULL */
+    uint16_t *half;          /* likewise */
+    size_t ld;
+    bool bf16;
+};
+void clb_cuda_run_scale_rows(const struct clb_cuda_scale_rows *s, struct CUstream_st *stream);
+
+/* y = cap * tanh(scale * y / cap), [n_row][n] side by side; scale 0: 1, cap 0: no cap. */
+void clb_cuda_run_cap(float *y, uint32_t n_row, uint32_t n, float scale, float cap,
+                      struct CUstream_st *stream);
 
 /* -- Gather ------------------------------------------------------------------------------------ */
 

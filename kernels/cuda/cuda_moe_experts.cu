@@ -7,7 +7,8 @@
 // Each lane copies the very bytes that it will read into a ring of its own: deep prefetch without
 // barriers or bank conflicts. Every block strides over the work, whose length is read on the
 // device.
-#include "kernels/cuda/chunks.cuh"
+#include "kernels/cuda/activate.cuh"
+#include "kernels/cuda/chunks.h"
 #include "kernels/cuda/widen.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS, PIECE = 512 / 32 /* groups */ };
@@ -97,25 +98,6 @@ static __device__ __forceinline__ float finish(const struct clb_cuda_part &part,
     if (part.bias_at != CLB_CUDA_NONE)
         bias = load_const((const float *)(base + part.bias_at) + row);
     return fmaf(sum, scale, bias);
-}
-
-static __device__ __forceinline__ float activate(const struct clb_cuda_product &p, float g, float u)
-{
-    switch (p.act) {
-    case CLB_ACT_SILU:
-        return divide_quick(g, 1 + exp_quick(-g)) * u;
-    case CLB_ACT_GELU:
-        return 0.5f * g * (1 + erff(g * 0.70710678f)) * u;
-    case CLB_ACT_GELU_TANH:
-        return 0.5f * g * (1 + tanhf(0.79788456f * (g + 0.044715f * g * g * g))) * u;
-    case CLB_ACT_RELU:
-        return (g < 0 ? 0 : g) * u;
-    case CLB_ACT_CLAMPED_SWIGLU:
-        g = g > p.limit ? p.limit : g;
-        u = u > p.limit ? p.limit : u < -p.limit ? -p.limit : u;
-        return divide_quick(g, 1 + exp_quick(-p.alpha * g)) * (u + 1);
-    }
-    return 0;
 }
 
 // -- up to 8 rows: as fast as weights arrive -----------------------------------------------------
@@ -209,7 +191,8 @@ static __global__ void __launch_bounds__(THREADS, 4) product_few(const work w)
             continue;
         const lane_tile l = find_tile<F, GATED>(p, base, item % pairs);
         const uint32_t slot = chunk.first + (g < chunk.n ? g : 0);
-        const uint16_t *x = g < chunk.n ? p.x + (p.index ? p.index[slot] : slot) * p.ldx : NULL;
+        const uint16_t *rows = (const uint16_t *)p.x;
+        const uint16_t *x = g < chunk.n ? rows + (p.index ? p.index[slot] : slot) * p.ldx : NULL;
         float c[2][4] = {}, one = 0, two = 0;
         // the warp's i-th group
         auto group_at = [=](uint32_t i) {
@@ -371,7 +354,8 @@ static __global__ void __launch_bounds__(THREADS, 2) product_many(const work w)
         for (int i = 0; i < N / 16; i++) {
             uint32_t m = threadIdx.x / 8 + 16 * (uint32_t)i;
             uint32_t slot = chunk.first + (m < chunk.n ? m : chunk.n - 1);
-            x[i] = p.x + (p.index ? p.index[slot] : slot) * p.ldx + (threadIdx.x & 7) * 8;
+            x[i] = (const uint16_t *)p.x + (p.index ? p.index[slot] : slot) * p.ldx +
+                   (threadIdx.x & 7) * 8;
         }
         for (uint32_t s = 0; s < S - 1; s++)
             many_ask<F, N>(shared + s * STAGE, l, x, s, p.cols);
@@ -453,6 +437,8 @@ void clb_cuda_run_product(const struct clb_cuda_product *p, struct CUstream_st *
     work w = { *p, NULL, NULL, 0 };
 
     switch (p->dtype) {
+    case CLB_F32:
+        return clb_cuda_run_product_wide(p, stream);
     case CLB_INT8:
         return launch_any<CLB_INT8>(w, stream);
     case CLB_INT4:

@@ -1,7 +1,7 @@
 // cuda_moe_scatter.cu - Scatter: a counting sort of (row, rank) pairs by expert, without atomics:
 // each warp counts and places its own part of the list, 32 pairs at a time. Rows are not moved,
 // experts read them through the map. One block: the list is short, and a second launch costs more.
-#include "kernels/cuda/chunks.cuh"
+#include "kernels/cuda/chunks.h"
 #include "kernels/cuda/warp.cuh"
 
 enum { WARPS = 16, THREADS = 32 * WARPS, COUNTERS = 10240 };

@@ -29,7 +29,8 @@ struct clb_pass {
     uint32_t n_seq;
     const uint32_t *logit_row; /* [n_logit] rows whose logits are wanted, ascending */
     uint32_t n_logit;
-    uint32_t top_k; /* experts per token; 0: the layer's own */
+    uint32_t top_k;   /* experts per token; 0: the layer's own */
+    bool want_routes; /* moe_scatter shall give routes, even if nobody needs them for the pass */
 };
 
 /* What Gate and Scatter found, visible to the host. A slot is one (row, rank) pair; slots of one
@@ -43,6 +44,7 @@ struct clb_routes {
     const uint32_t *slot;   /* [n_row * top_k]  row * top_k + rank -> slot */
     const uint32_t *active; /* [n_active] ids of experts with at least one slot, ascending */
     bool reused;            /* the index map of an earlier pass was the same and was kept */
+    bool at_hand;           /* the backend holds all experts: moe_experts gets no blocks */
 };
 
 struct clb_backend_options {
@@ -52,6 +54,11 @@ struct clb_backend_options {
     bool no_routing_cache; /* tests: rebuild the index map every time */
     struct clb_slab *slab; /* borrowed: where activations come from */
     const struct clb_numa *numa; /* borrowed: where threads go; NULL: anywhere */
+    /* of a device */
+    const struct clb_slab_options *slab_options; /* borrowed while it opens: sizes of its slabs */
+    uint32_t device;
+    uint64_t device_memory;           /* most bytes; 0: what is free */
+    struct clb_ledger *device_ledger; /* borrowed: of all its memory; NULL: not counted */
 };
 
 struct clb_acts_shape {
@@ -61,8 +68,32 @@ struct clb_acts_shape {
     enum clb_kv_dtype kv_dtype;
 };
 
+/* What a backend offers that computes in memory of its own. `bind` comes right after open, then any
+ * number of times reserve, uploads, settle; acts and passes after the first of them. */
+struct clb_device_ops {
+    /* The weights that all passes will use; borrowed until close. Refuses what the device cannot
+     * run. Nothing is copied yet. */
+    bool (*bind)(struct clb_backend *be, const struct clb_weights *w, struct clb_err *err);
+    /* Bytes for runs, all together: what is left beside dense weights and the fewest experts. */
+    uint64_t (*available)(const struct clb_backend *be);
+    /* Dense weights are there, and run_bytes are left for all runs: the rest of the memory may hold
+     * experts. *wanted: upload them. */
+    bool (*reserve)(struct clb_backend *be, uint64_t run_bytes, bool *wanted, struct clb_err *err);
+    /* One expert from host memory, which may go as soon as this returns. *full: no room for more. */
+    bool (*upload)(struct clb_backend *be, uint32_t layer, uint32_t expert, const uint8_t *block,
+                   bool *full, struct clb_err *err);
+    bool (*settle)(struct clb_backend *be, struct clb_err *err);
+    /* Sizes of the KV cache as the device stores it. */
+    bool (*kv_shape)(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,
+                     struct clb_err *err);
+    /* Of the device, for the KV cache; of the host, for what passes read and write. */
+    const struct clb_memory *(*memory)(struct clb_backend *be);
+    const struct clb_memory *(*pinned)(struct clb_backend *be);
+};
+
 struct clb_backend_ops {
     const char *name; /* "cpu", "cuda" */
+    const struct clb_device_ops *device; /* NULL: it computes in host memory */
 
     bool (*open)(struct clb_backend **out, const struct clb_backend_options *o,
                  struct clb_err *err);
@@ -97,11 +128,12 @@ struct clb_backend_ops {
     /* norm, router, top-k */
     bool (*moe_gate)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                      struct clb_err *err);
-    /* counts, prefix sum, index map: rows of one expert side by side */
+    /* counts, prefix sum, index map: rows of one expert side by side. *routes NULL: nobody
+     * needs to know, all experts are at hand */
     bool (*moe_scatter)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                         const struct clb_routes **routes, struct clb_err *err);
     /* each active expert on all its rows; block[i] is where the weights of routes->active[i] lie,
-     * or NULL: not in this call (a store that cannot hold all active experts at once makes several
+     * or NULL: not in this call; block NULL: all are at hand (a store that cannot hold all active experts at once makes several
      * calls) */
     bool (*moe_experts)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                         const uint8_t *const *block, struct clb_err *err);
@@ -116,6 +148,9 @@ struct clb_backend_ops {
 };
 
 extern const struct clb_backend_ops clb_backend_cpu;
+#ifdef CLB_CUDA
+extern const struct clb_backend_ops clb_backend_cuda;
+#endif
 
 /* By name ("cpu", "cuda"; NULL: cpu). CLB_UNSUPPORTED with the reason and what to do when this
  * build has no such backend. */

@@ -6,6 +6,7 @@
 #include "lib/backend/kv.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include "lib/base/mem.h"
 
@@ -17,8 +18,7 @@ struct clb_kv_pool {
     uint64_t *free_bit; /* [(n_block + 63) / 64] owned; 1: free */
     uint32_t *use;      /* [n_block] owned; sequences that have it, and KEPT */
     uint32_t n_idle, n_shared;
-    struct clb_ledger *ledger;       /* borrowed; NULL: not counted */
-    struct clb_residence *residence; /* borrowed */
+    struct clb_kv_where where; /* without a ledger until the memory is there */
     pthread_mutex_t lock;
 };
 
@@ -58,35 +58,44 @@ bool clb_kv_shape_init(struct clb_kv_shape *s, const struct clb_arch *a, enum cl
            clb_mul(s->layer_bytes, s->n_layer, &s->block_bytes);
 }
 
+static uint8_t *new_memory(const struct clb_kv_where *w, uint64_t bytes, struct clb_err *err)
+{
+    if (!w->memory)
+        return clb_pages_new(bytes, true, w->residence, "KV cache", err);
+    uint8_t *p = w->memory->get(w->memory->arg, bytes, err);
+    if (!p)
+        clb_fail_in(err, "KV cache");
+    return p;
+}
+
 bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape, uint32_t n_block,
-                     struct clb_ledger *ledger, struct clb_residence *residence,
-                     struct clb_err *err)
+                     const struct clb_kv_where *where, struct clb_err *err)
 {
     struct clb_kv_pool *p = clb_new(1, sizeof *p, err);
-    uint64_t bytes;
+    uint64_t bytes = 0;
 
     *out = NULL;
     if (!p)
         return false;
     pthread_mutex_init(&p->lock, NULL);
     p->shape = *shape;
-    p->residence = residence;
+    p->where = (struct clb_kv_where){ .residence = where->residence, .memory = where->memory };
     p->n_block = p->n_free = n_block;
     p->free_bit = clb_new(((size_t)n_block + 63) / 64, sizeof *p->free_bit, err);
     p->use = p->free_bit ? clb_new(n_block, sizeof *p->use, err) : NULL;
     if (p->use && !clb_mul(n_block, shape->block_bytes, &bytes))
         clb_fail_nomem(err, UINT64_MAX);
     else if (p->use)
-        p->base = clb_pages_new(bytes, true, residence, "KV cache", err);
+        p->base = new_memory(where, bytes, err);
     if (!p->base) {
         clb_kv_pool_free(p);
         return false;
     }
     for (uint32_t b = 0; b < n_block; b++)
         p->free_bit[b / 64] |= UINT64_C(1) << b % 64;
-    p->ledger = ledger;
-    if (ledger)
-        clb_ledger_add(ledger, n_block * shape->block_bytes, n_block * shape->block_bytes);
+    p->where.ledger = where->ledger;
+    if (where->ledger)
+        clb_ledger_add(where->ledger, bytes, bytes);
     *out = p;
     return true;
 }
@@ -96,9 +105,12 @@ void clb_kv_pool_free(struct clb_kv_pool *p)
     if (!p)
         return;
     uint64_t bytes = p->n_block * p->shape.block_bytes;
-    if (p->ledger)
-        clb_ledger_sub(p->ledger, bytes, bytes);
-    clb_pages_free(p->base, bytes, p->residence);
+    if (p->where.ledger)
+        clb_ledger_sub(p->where.ledger, bytes, bytes);
+    if (p->where.memory)
+        p->where.memory->put(p->where.memory->arg, p->base, bytes);
+    else
+        clb_pages_free(p->base, bytes, p->where.residence);
     clb_free(p->free_bit);
     clb_free(p->use);
     pthread_mutex_destroy(&p->lock);
@@ -210,6 +222,17 @@ bool clb_kv_pool_is_idle(const struct clb_kv_pool *p, uint32_t block)
 uint8_t *clb_kv_pool_block(const struct clb_kv_pool *p, uint32_t block)
 {
     return p->base + block * p->shape.block_bytes;
+}
+
+bool clb_kv_pool_copy(struct clb_kv_pool *p, uint32_t to, uint32_t from, struct clb_err *err)
+{
+    const struct clb_memory *m = p->where.memory;
+    uint8_t *at = clb_kv_pool_block(p, to);
+
+    if (m)
+        return m->copy(m->arg, at, clb_kv_pool_block(p, from), p->shape.block_bytes, err);
+    memcpy(at, clb_kv_pool_block(p, from), p->shape.block_bytes);
+    return true;
 }
 
 static uint32_t blocks_for(uint32_t length)

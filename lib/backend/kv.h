@@ -5,13 +5,15 @@
  *                             aligned; int8 adds f32 scales [64] behind K and behind V, one per
  *                             position
  *
- * Layout lives here so that session code can size it and backends can address it. */
+ * Layout lives here so that session code can size it and backends can address it. A backend with
+ * memory of its own has another one (struct clb_device_ops): then only sizes are known here. */
 #ifndef CLB_BACKEND_KV_H
 #define CLB_BACKEND_KV_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lib/backend/memory.h"
 #include "lib/base/err.h"
 #include "lib/base/slab.h"
 #include "lib/format/arch.h"
@@ -30,17 +32,23 @@ struct clb_kv_shape {
 /* False when a size overflows. */
 bool clb_kv_shape_init(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype);
 
+/* Whose memory it is; all borrowed, each may be NULL. */
+struct clb_kv_where {
+    struct clb_ledger *ledger;
+    struct clb_residence *residence;
+    const struct clb_memory *memory; /* of the backend; NULL: of the host */
+};
+
 /* The pool: `n_block` blocks reserved at once (the one allocation, on huge pages), handed out and
- * taken back. `ledger` and `residence` are borrowed and may be NULL. Thread safe. Blocks are handed
- * out lowest index first, zeroed pages come from the system untouched.
+ * taken back. Thread safe. Blocks are handed out lowest index first, zeroed pages come from the
+ * system untouched.
  *
  * A block can belong to several sequences whose first tokens are the same, and it can be kept for
  * sequences to come when none has it: whoever shares a block does not write to it. It is free again
  * when no sequence has it and nobody keeps it. */
 struct clb_kv_pool;
 bool clb_kv_pool_new(struct clb_kv_pool **out, const struct clb_kv_shape *shape, uint32_t n_block,
-                     struct clb_ledger *ledger, struct clb_residence *residence,
-                     struct clb_err *err);
+                     const struct clb_kv_where *where, struct clb_err *err);
 void clb_kv_pool_free(struct clb_kv_pool *p);
 const struct clb_kv_shape *clb_kv_pool_shape(const struct clb_kv_pool *p);
 uint32_t clb_kv_pool_available(const struct clb_kv_pool *p);
@@ -57,7 +65,10 @@ struct clb_kv_counts {
     uint32_t n_shared; /* more than one sequence has them */
 };
 struct clb_kv_counts clb_kv_pool_counts(const struct clb_kv_pool *p);
+/* Where a block lies; the host may touch it only if the pool is in host memory. */
 uint8_t *clb_kv_pool_block(const struct clb_kv_pool *p, uint32_t block);
+/* Block `to` holds what `from` holds. */
+bool clb_kv_pool_copy(struct clb_kv_pool *p, uint32_t to, uint32_t from, struct clb_err *err);
 
 /* One sequence: block i holds positions 64 i .. 64 i + 63. */
 struct clb_kv_seq {

@@ -8,6 +8,7 @@
 #include "lib/base/mem.h"
 #include "lib/model/bind.h"
 #include "lib/model/resident.h"
+#include "lib/model/upload.h"
 
 static uint64_t expert_file_bytes(const struct clb_reader *r)
 {
@@ -113,8 +114,15 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
         .no_routing_cache = o->no_routing_cache,
         .slab = m->slab,
         .numa = &m->residence.numa,
+        .slab_options = &m->slab_options,
+        .device = o->device,
+        .device_memory = o->gpu_memory,
+        .device_ledger = &m->device,
     };
-    return m->op->open(&m->be, &bo, err);
+    m->upload = o->upload;
+    m->upload_arg = o->upload_arg;
+    return m->op->open(&m->be, &bo, err) &&
+           (!m->op->device || m->op->device->bind(m->be, &m->weights, err));
 }
 
 static void decide_residence(struct clb_model *m, const struct clb_model_options *o)
@@ -205,7 +213,25 @@ static bool fit_cache(struct clb_model *m, uint64_t committed, struct clb_err *e
     return clb_experts_resize(m->experts, left - committed, err);
 }
 
-bool clb_model_commit(struct clb_model *m, uint64_t bytes, struct clb_err *err)
+uint64_t clb_model_device_left(const struct clb_model *m)
+{
+    uint64_t left = m->op->device->available(m->be);
+
+    return left > m->committed_device ? left - m->committed_device : 0;
+}
+
+bool clb_model_kv_shape(const struct clb_model *m, struct clb_kv_shape *s, enum clb_kv_dtype dtype,
+                        struct clb_err *err)
+{
+    const struct clb_arch *a = &m->reader.arch;
+
+    if (m->op->device)
+        return m->op->device->kv_shape(s, a, dtype, err);
+    return clb_kv_shape_init(s, a, dtype) ||
+           clb_fail(err, CLB_USAGE, "a KV cache of this model is larger than memory can be");
+}
+
+bool clb_model_commit(struct clb_model *m, uint64_t bytes, uint64_t device, struct clb_err *err)
 {
     uint64_t sum;
     bool ok;
@@ -215,15 +241,20 @@ bool clb_model_commit(struct clb_model *m, uint64_t bytes, struct clb_err *err)
         ok = clb_fail_nomem(err, bytes);
     else
         ok = m->limit == 0 || fit_cache(m, sum, err);
-    if (ok)
+    if (ok && m->op->device && device)
+        ok = clb_upload(m, m->committed_device + device, err);
+    if (ok) {
         m->committed = sum;
+        m->committed_device += device;
+    }
     clb_model_end_turn(m);
     return ok;
 }
 
-void clb_model_release(struct clb_model *m, uint64_t bytes)
+void clb_model_release(struct clb_model *m, uint64_t bytes, uint64_t device)
 {
     clb_model_take_turn(m);
     m->committed -= bytes;
+    m->committed_device -= device;
     clb_model_end_turn(m);
 }

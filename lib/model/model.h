@@ -12,6 +12,9 @@
 #include "lib/backend/backend.h"
 #include "lib/model/experts.h"
 
+/* Of `total` bytes of experts, `done` are on the device. */
+typedef void clb_upload_fn(void *arg, uint64_t done, uint64_t total);
+
 struct clb_model_options {
     unsigned n_thread;     /* 0: clb_pool_default_threads */
     const char *cpu_level; /* NULL: the best */
@@ -22,6 +25,10 @@ struct clb_model_options {
     enum clb_numa_mode numa;
     bool no_routing_cache;
     size_t slab_classes[CLB_SLAB_CLASSES]; /* all 0: the slab's defaults */
+    uint32_t device;       /* of backends that have several */
+    uint64_t gpu_memory;   /* most bytes of the device for all of it; 0: what is free */
+    clb_upload_fn *upload; /* told how far the weights are on their way to a device; or NULL */
+    void *upload_arg;
 };
 
 enum clb_pool_kind { CLB_POOL_WEIGHTS, CLB_POOL_ACTIVATIONS, CLB_POOL_HOST, CLB_POOL_KINDS };
@@ -45,6 +52,10 @@ struct clb_model {
     uint64_t dense_bytes;  /* of the file without expert blocks */
     uint64_t limit;        /* of memory; 0: none */
     uint64_t committed;    /* bytes that open runs were promised; under the turn */
+    uint64_t committed_device; /* likewise, on the device */
+    struct clb_ledger device;  /* all memory of the device */
+    clb_upload_fn *upload;
+    void *upload_arg;
     pthread_mutex_t lock;  /* of the two tickets */
     pthread_cond_t called;
     uint64_t ticket, serving; /* whose turn it is: in order of arrival */
@@ -68,10 +79,16 @@ void clb_model_end_turn(struct clb_model *m);
 /* Whether a cache instead of the mapping holds the experts. */
 bool clb_model_has_cache(const struct clb_model *m);
 
-/* A run (batch, infer call) needs `bytes` beside the weights, from now until release. Under a
- * memory limit the expert cache takes what is left; CLB_NO_SPACE when that is too little for one
- * layer. Both wait for the turn. */
-bool clb_model_commit(struct clb_model *m, uint64_t bytes, struct clb_err *err);
-void clb_model_release(struct clb_model *m, uint64_t bytes);
+/* A run (batch, infer call) needs `bytes` beside the weights, and `device` bytes on the device, from
+ * now until release. Under a memory limit the expert cache takes what is left; CLB_NO_SPACE when
+ * that is too little for one layer. Where a device computes, its weights are there afterwards.
+ * Both wait for the turn. */
+bool clb_model_commit(struct clb_model *m, uint64_t bytes, uint64_t device, struct clb_err *err);
+void clb_model_release(struct clb_model *m, uint64_t bytes, uint64_t device);
+/* Bytes that the device has left for runs. */
+uint64_t clb_model_device_left(const struct clb_model *m);
+/* How the backend stores keys and values. */
+bool clb_model_kv_shape(const struct clb_model *m, struct clb_kv_shape *s, enum clb_kv_dtype dtype,
+                        struct clb_err *err);
 
 #endif

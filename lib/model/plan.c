@@ -25,28 +25,34 @@ bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct c
                   struct clb_err *err)
 {
     struct clb_kv_shape kv;
-    uint64_t run, system = clb_memory_available("");
+    uint64_t run, host, system = clb_memory_available("");
 
     *p = (struct clb_memory_plan){ .host_buffers = s->host_bytes,
                                    .context = s->acts.max_context,
                                    .kv_dtype = s->acts.kv_dtype };
     p->activations =
         clb_slab_cost(&m->slab_options, m->op->acts_bytes(m->be, &m->reader.arch, &s->acts));
-    if (!clb_kv_shape_init(&kv, &m->reader.arch, s->acts.kv_dtype) ||
-        !clb_mul(kv.block_bytes, s->n_block, &p->kv_cache) ||
+    if (!clb_model_kv_shape(m, &kv, s->acts.kv_dtype, err))
+        return false;
+    if (!clb_mul(kv.block_bytes, s->n_block, &p->kv_cache) ||
         !clb_add(p->kv_cache, p->activations, &run) || !clb_add(run, p->host_buffers, &run))
         return clb_fail(err, CLB_USAGE,
                         "a KV cache of %" PRIu64 " positions is larger than memory can be",
                         (uint64_t)s->n_block * CLB_KV_BLOCK);
+    if (m->op->device)
+        p->device = p->kv_cache + p->activations;
+    host = run - p->device;
     clb_model_take_turn(m);
-    p->weights = weight_bytes(m, run);
+    p->weights = weight_bytes(m, host);
+    if (m->op->device)
+        p->device_available = clb_model_device_left(m);
     p->available = m->limit ? m->limit - least_of(m->committed, m->limit) : system;
     clb_model_end_turn(m);
     if (m->limit && system)
         p->available = least_of(p->available, system);
     if (!clb_add(p->weights, run, &p->total))
         return clb_fail_nomem(err, run);
-    p->locked = m->residence.lock ? p->total - p->host_buffers : 0;
+    p->locked = m->residence.lock ? p->total - p->host_buffers - p->device : 0;
     return true;
 }
 
@@ -55,13 +61,25 @@ uint64_t clb_plan_run_bytes(const struct clb_memory_plan *p)
     return p->kv_cache + p->activations + p->host_buffers;
 }
 
+uint64_t clb_plan_host_bytes(const struct clb_memory_plan *p)
+{
+    return clb_plan_run_bytes(p) - p->device;
+}
+
 bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err)
 {
-    if (p->available == 0 || clb_plan_run_bytes(p) <= p->available)
+    if (p->device > p->device_available)
+        return clb_fail(err, CLB_NO_SPACE,
+                        "needs %" PRIu64 " bytes on the device beside the weights (KV cache %" PRIu64
+                        ", activations %" PRIu64 "), but %" PRIu64
+                        " are left there; a shorter context needs less",
+                        p->device, p->kv_cache, p->activations, p->device_available);
+    if (p->available == 0 || clb_plan_host_bytes(p) <= p->available)
         return true;
     return clb_fail(
         err, CLB_NO_SPACE,
         "needs %" PRIu64 " bytes beside the weights (KV cache %" PRIu64 ", activations %" PRIu64
         ", host buffers %" PRIu64 "), but %" PRIu64 " are available; a shorter context needs less",
-        clb_plan_run_bytes(p), p->kv_cache, p->activations, p->host_buffers, p->available);
+        clb_plan_host_bytes(p), p->device ? 0 : p->kv_cache, p->device ? 0 : p->activations,
+        p->host_buffers, p->available);
 }

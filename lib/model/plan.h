@@ -16,6 +16,8 @@ struct clb_memory_plan {
     uint64_t kv_cache, activations, host_buffers, total;
     uint64_t locked;    /* of the total: weights, KV cache and activations, or nothing */
     uint64_t available; /* what the system or the limit leaves for all of it; 0: unknown */
+    uint64_t device;    /* of the total: KV cache and activations, where a device computes */
+    uint64_t device_available; /* what the device has for them, beside dense weights */
     uint32_t context;
     enum clb_kv_dtype kv_dtype;
 };
@@ -25,6 +27,8 @@ bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct c
                   struct clb_err *err);
 /* Everything but the weights. */
 uint64_t clb_plan_run_bytes(const struct clb_memory_plan *p);
+/* That without what lies on a device. */
+uint64_t clb_plan_host_bytes(const struct clb_memory_plan *p);
 /* CLB_NO_SPACE, by category, when what must be allocated is more than the system has. Mapped
  * weights are not counted: the system reads them again when it has to. */
 bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err);

@@ -46,15 +46,25 @@ static bool open_profile(struct clb_runner *r, struct clb_err *err)
     return r->profile->expert_rows != NULL;
 }
 
+/* NULL: memory of the host as it is. */
+static const struct clb_memory *pinned_memory(const struct clb_runner *r)
+{
+    const struct clb_device_ops *d = r->model->op->device;
+
+    return d ? d->pinned(r->model->be) : NULL;
+}
+
 static bool open_host(struct clb_runner *r, const struct clb_runner_options *o, struct clb_err *err)
 {
     uint64_t bytes;
 
     if (!host_bytes(o, &bytes, err))
         return false;
-    r->host.base = clb_new(1, bytes, err);
+    const struct clb_memory *pinned = pinned_memory(r);
+    r->host.base = pinned ? pinned->get(pinned->arg, bytes, err) : clb_new(1, bytes, err);
     if (!r->host.base)
         return false;
+    r->block_bytes = bytes;
     r->host_bytes = bytes + o->aside_bytes;
     clb_ledger_add(&r->model->ledger[CLB_POOL_HOST], r->host_bytes, r->host_bytes);
     carve_pass(r, &r->host, &o->acts);
@@ -71,21 +81,34 @@ static bool open_acts(struct clb_runner *r, struct clb_err *err)
     return ok;
 }
 
+static bool open_pool(struct clb_runner *r, uint32_t n_block, struct clb_err *err)
+{
+    struct clb_model *m = r->model;
+    const struct clb_device_ops *d = m->op->device;
+    struct clb_kv_where where = {
+        .ledger = &m->ledger[CLB_POOL_ACTIVATIONS],
+        .residence = &m->residence,
+        .memory = d ? d->memory(m->be) : NULL,
+    };
+    struct clb_kv_shape kv;
+
+    return clb_model_kv_shape(m, &kv, r->shape.kv_dtype, err) &&
+           clb_kv_pool_new(&r->pool, &kv, n_block, &where, err);
+}
+
 bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb_runner_options *o,
                      struct clb_err *err)
 {
     struct clb_memory_plan plan;
-    struct clb_kv_shape kv;
 
     *r = (struct clb_runner){ .model = m, .shape = o->acts };
     if (!clb_runner_plan(&plan, m, o, err) || !clb_plan_check(&plan, err) ||
-        !clb_model_commit(m, clb_plan_run_bytes(&plan), err))
+        !clb_model_commit(m, clb_plan_host_bytes(&plan), plan.device, err))
         return false;
-    r->committed = clb_plan_run_bytes(&plan);
-    clb_kv_shape_init(&kv, &m->reader.arch, o->acts.kv_dtype); /* the plan has seen that it fits */
+    r->committed = clb_plan_host_bytes(&plan);
+    r->committed_device = plan.device;
     if (!open_host(r, o, err) || (o->profile && !open_profile(r, err)) || !open_acts(r, err) ||
-        !clb_kv_pool_new(&r->pool, &kv, o->n_block, &m->ledger[CLB_POOL_ACTIVATIONS], &m->residence,
-                         err)) {
+        !open_pool(r, o->n_block, err)) {
         clb_runner_close(r);
         return false;
     }
@@ -106,11 +129,14 @@ void clb_runner_close(struct clb_runner *r)
     clb_kv_pool_free(r->pool);
     if (r->host.base)
         clb_ledger_sub(&m->ledger[CLB_POOL_HOST], r->host_bytes, r->host_bytes);
-    clb_free(r->host.base);
+    if (pinned_memory(r))
+        pinned_memory(r)->put(pinned_memory(r)->arg, r->host.base, r->block_bytes);
+    else
+        clb_free(r->host.base);
     if (r->profile)
         clb_free(r->profile->expert_rows);
     clb_free(r->profile);
-    clb_model_release(m, r->committed);
+    clb_model_release(m, r->committed, r->committed_device);
     *r = (struct clb_runner){ 0 };
 }
 
@@ -140,6 +166,8 @@ bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *
 
 enum clb_kv_dtype clb_kv_default(const struct clb_model *m)
 {
+    if (m->op->device)
+        return CLB_KV_F16;
     return clb_dtype_is_float(m->reader.experts[0].part[CLB_GATE].dtype) ? CLB_KV_F32 : CLB_KV_F16;
 }
 
@@ -162,6 +190,7 @@ void clb_runner_begin(struct clb_runner *r)
         .seq = r->seq,
         .logit_row = r->logit_row,
         .top_k = r->shape.top_k,
+        .want_routes = r->profile != NULL,
     };
 }
 

@@ -17,8 +17,10 @@ static bool fits(const struct clb_memory_plan *p, const struct clb_model *m)
     uint64_t weights =
         clb_model_has_cache(m) ? m->dense_bytes + clb_experts_all_bytes(&m->reader) : p->weights;
 
+    if (p->device > p->device_available)
+        return false;
     return p->available == 0 ||
-           (p->available > weights && p->available - weights >= clb_plan_run_bytes(p));
+           (p->available > weights && p->available - weights >= clb_plan_host_bytes(p));
 }
 
 /* As many KV positions as fit, between one context and one for each sequence. */
@@ -59,8 +61,9 @@ static uint64_t table_bytes(const struct clb_scheduler_options *o, const struct 
                             const struct clb_model *m)
 {
     struct clb_kv_shape kv;
+    struct clb_err err;
 
-    clb_kv_shape_init(&kv, &m->reader.arch, p->kv_dtype); /* the plan has seen that it fits */
+    clb_model_kv_shape(m, &kv, p->kv_dtype, &err); /* the plan has seen that it fits */
     return o->no_prefix_cache ? 0 : clb_prefix_bytes((uint32_t)(p->kv_cache / kv.block_bytes));
 }
 
@@ -103,7 +106,7 @@ static bool open_parts(struct clb_scheduler *s, struct clb_model *m,
     if (o->no_prefix_cache)
         return true;
     s->prefix_bytes = clb_prefix_bytes(clb_kv_pool_counts(s->batch->run.pool).n_block);
-    if (!clb_model_commit(m, s->prefix_bytes, err)) {
+    if (!clb_model_commit(m, s->prefix_bytes, 0, err)) {
         s->prefix_bytes = 0;
         return false;
     }
@@ -183,7 +186,7 @@ void clb_scheduler_close(struct clb_scheduler *s)
 
         if (s->prefix_bytes) {
             clb_ledger_sub(&m->ledger[CLB_POOL_HOST], s->prefix_bytes, s->prefix_bytes);
-            clb_model_release(m, s->prefix_bytes);
+            clb_model_release(m, s->prefix_bytes, 0);
         }
         if (s->profile)
             s->batch->run.profile = s->profile;

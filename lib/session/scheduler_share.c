@@ -140,8 +140,9 @@ static bool copy_part(struct clb_scheduler *s, struct clb_choice *c, uint32_t n)
     uint32_t from = nearest(s, c, n, &same); /* it may have gone to make room */
     if (same < LEAST_COPIED)
         return true;
-    memcpy(clb_kv_pool_block(pool, kv->block[c->n_entry]), clb_kv_pool_block(pool, from),
-           clb_kv_pool_shape(pool)->block_bytes);
+    struct clb_err err = { 0 };
+    if (!clb_kv_pool_copy(pool, kv->block[c->n_entry], from, &err))
+        return true; /* computed, then; a device that failed says so in the pass */
     kv->length += same;
     count_cached(s, c, same);
     return true;

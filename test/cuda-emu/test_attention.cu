@@ -133,6 +133,7 @@ static std::vector<uint16_t> attend(const scene &s, const pass &p, bool split_fi
     a.sink = c.sink ? sink.p : nullptr;
     a.out = out.p;
     a.ld_out = c.n_head * c.value_dim;
+    a.ld_head = c.value_dim;
     a.bf16 = c.bf16;
     a.split_first = split_first;
     a.partial = split_first ? partial.p : nullptr;

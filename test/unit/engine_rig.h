@@ -59,7 +59,8 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
     return clb_backend_cpu.open(&g->be, &bo, err) &&
            clb_backend_cpu.acts_new(g->be, &g->x, &g->reader.arch, &shape, err) &&
            clb_kv_shape_init(&kv, &g->reader.arch, o->kv) &&
-           clb_kv_pool_new(&g->kv, &kv, RIG_SEQS * RIG_CONTEXT / CLB_KV_BLOCK, NULL, NULL, err);
+           clb_kv_pool_new(&g->kv, &kv, RIG_SEQS * RIG_CONTEXT / CLB_KV_BLOCK,
+                           &(struct clb_kv_where){ 0 }, err);
 }
 
 static inline void rig_close(struct rig *g)

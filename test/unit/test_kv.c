@@ -62,7 +62,7 @@ static struct clb_kv_pool *pool_of(uint32_t n, struct clb_ledger *ledger)
     struct clb_err err;
 
     clb_kv_shape_init(&s, &a, CLB_KV_F16);
-    return clb_kv_pool_new(&p, &s, n, ledger, NULL, &err) ? p : NULL;
+    return clb_kv_pool_new(&p, &s, n, &(struct clb_kv_where){ .ledger = ledger }, &err) ? p : NULL;
 }
 
 static void lowest_block_first(void)
@@ -172,7 +172,7 @@ static void too_large_is_refused(void)
     struct clb_kv_pool *p;
     struct clb_err err;
 
-    CHECK(!clb_kv_pool_new(&p, &s, UINT32_MAX, NULL, NULL, &err));
+    CHECK(!clb_kv_pool_new(&p, &s, UINT32_MAX, &(struct clb_kv_where){ 0 }, &err));
     CHECK_EQ(err.code, CLB_NO_SPACE);
     CHECK(!p);
 }

@@ -233,12 +233,12 @@ static void memory_limit_is_kept(void)
     CHECK(clb_plan_run(&plan, m, &shape, &err));
     CHECK_EQ(plan.weights, dense + least);
     CHECK_EQ(plan.total, plan.available);
-    CHECK(clb_model_commit(m, run, &err));
+    CHECK(clb_model_commit(m, run, 0, &err));
     CHECK(m->ledger[CLB_POOL_WEIGHTS].used <= dense + least);
-    CHECK(!clb_model_commit(m, 1, &err));
+    CHECK(!clb_model_commit(m, 1, 0, &err));
     CHECK_EQ(err.code, CLB_NO_SPACE);
-    clb_model_release(m, run);
-    CHECK(clb_model_commit(m, 0, &err)); /* the cache takes the room back */
+    clb_model_release(m, run, 0);
+    CHECK(clb_model_commit(m, 0, 0, &err)); /* the cache takes the room back */
     CHECK(m->ledger[CLB_POOL_WEIGHTS].used > dense + least);
     clb_model_close(m);
 }

@@ -1,12 +1,11 @@
-/* chunks.cuh - how the rows of one matrix are cut: as many chunks of 64 as are more than half full,
+/* chunks.h - how the rows of one matrix are cut: as many chunks of 64 as are more than half full,
  * then what is left as one of 32 or of 8. */
-#ifndef CLB_KERNELS_CUDA_CHUNKS_CUH
-#define CLB_KERNELS_CUDA_CHUNKS_CUH
+#ifndef CLB_KERNELS_CUDA_CHUNKS_H
+#define CLB_KERNELS_CUDA_CHUNKS_H
 
 #include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/device.cuh"
 
-static __host__ __device__ __forceinline__ uint32_t chunks_of(uint32_t n, int size_class)
+CLB_CUDA_BOTH uint32_t chunks_of(uint32_t n, int size_class)
 {
     uint32_t rest = n % 64 > 32 ? 0 : n % 64;
 
@@ -16,8 +15,7 @@ static __host__ __device__ __forceinline__ uint32_t chunks_of(uint32_t n, int si
 }
 
 /* The i-th chunk of a class of n rows from slot 0 on. */
-static __device__ __forceinline__ struct clb_cuda_chunk chunk_of(uint32_t n, int size_class,
-                                                                 uint32_t i)
+CLB_CUDA_BOTH struct clb_cuda_chunk chunk_of(uint32_t n, int size_class, uint32_t i)
 {
     struct clb_cuda_chunk c;
 

@@ -1,0 +1,323 @@
+/* cuda.h - what the host files of the CUDA backend share. They are plain C: kernels are behind
+ * cuda_kernels.h. A pass is enqueued stage by stage on the stream of its activations; what varies
+ * from pass to pass (tokens, positions, page tables, tiles) lies in one region that `begin` copies
+ * to the device. The host waits once, at the end. */
+#ifndef CLB_KERNELS_CUDA_CUDA_H
+#define CLB_KERNELS_CUDA_CUDA_H
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "lib/backend/backend.h"
+#include "lib/base/carve.h"
+
+/* What rows have to be for a matrix to multiply them. */
+enum clb_cuda_kind { CLB_CUDA_HALF, CLB_CUDA_BRAIN, CLB_CUDA_WIDE, CLB_CUDA_KINDS };
+static inline enum clb_cuda_kind clb_cuda_kind(enum clb_dtype t)
+{
+    return t == CLB_F32                       ? CLB_CUDA_WIDE
+           : t == CLB_BF16 || t == CLB_MXFP4 ? CLB_CUDA_BRAIN
+                                              : CLB_CUDA_HALF;
+}
+
+/* -- memory ------------------------------------------------------------------------------------ */
+
+enum { CLB_CUDA_IDLE = 8 }; /* slabs of a class that are kept */
+struct clb_cuda_slabs {
+    struct clb_slab_options o;
+    void *idle[CLB_SLAB_CLASSES][CLB_CUDA_IDLE];
+    unsigned n[CLB_SLAB_CLASSES];
+};
+
+/* Copies from pageable memory: two pinned buffers, one is filled while the other is sent. */
+struct clb_cuda_stage {
+    uint8_t *buffer[2]; /* [bytes] pinned */
+    cudaEvent_t sent[2];
+    uint64_t bytes;
+    unsigned next;
+};
+
+/* -- weights ----------------------------------------------------------------------------------- */
+
+/* k_up or v_up of MLA: every head's rows as a matrix of their own, which begins with a tile. */
+struct clb_cuda_per_head {
+    struct clb_matrix w;         /* of one head; no pointers but the book */
+    struct clb_cuda_part part;   /* inside a head's block */
+    const uint8_t *const *block; /* [n_head] on the device */
+};
+
+struct clb_cuda_layer {
+    struct clb_layer w; /* pointers lead to the device, but for books and `experts` */
+    struct clb_cuda_per_head k_up, v_up;
+    const uint8_t *const *block; /* [n_expert] on the device, when all experts are there */
+};
+
+struct clb_cuda_slot {
+    uint8_t *at;     /* on the device */
+    uint32_t expert; /* numbered through all layers; CLB_CUDA_EMPTY */
+    uint64_t used;   /* number of the last group that wanted it */
+};
+#define CLB_CUDA_EMPTY UINT32_MAX
+
+/* Experts on the device: slots of one size, in chunks. With a slot for each expert they all stay,
+ * else the least recently used goes first. */
+struct clb_cuda_experts {
+    uint32_t n_expert, n_slot, n_filled;
+    uint32_t least;      /* slots that the largest layer needs at a time */
+    uint32_t *first;     /* [n_layer] number of the layer's expert 0; owned */
+    uint64_t slot_bytes;
+    uint32_t per_chunk;
+    uint8_t **chunk;     /* [n_expert / per_chunk + 1] owned */
+    uint32_t n_chunk;
+    struct clb_cuda_slot *slot; /* [n_expert] owned */
+    uint32_t *in_slot;          /* [n_expert] slot or CLB_CUDA_EMPTY; owned */
+    const uint8_t **table;      /* [n_expert] on the device, valid when all are there */
+    uint64_t group;             /* of the last call */
+    cudaEvent_t computed[2];    /* groups, by turns */
+    cudaEvent_t arrived;
+};
+
+struct clb_backend {
+    int device;
+    int major; /* of its compute capability */
+    unsigned n_cta; /* blocks that are resident at a time, as products want them */
+    bool no_routing_cache;
+    bool watched; /* stages are timed: each waits until it is done */
+    struct clb_ledger *ledger; /* borrowed; may be NULL */
+    pthread_mutex_t lock;      /* of slabs and `used` */
+    struct clb_cuda_slabs slabs;
+    uint64_t budget, used; /* bytes of the device that may be, and are taken */
+    struct clb_memory memory, pinned;
+    cudaStream_t copy; /* copies of weights, and what has no pass */
+    struct clb_cuda_stage stage;
+
+    const struct clb_weights *host; /* what it was bound to */
+    bool has[CLB_CUDA_KINDS];       /* kinds of its matrices */
+    uint64_t *tensor_at;            /* [n_tensors] inside `dense`; owned */
+    uint64_t dense_bytes, head_bytes;
+    uint8_t *dense;                 /* dense tensors; NULL: not there yet */
+    uint8_t *heads;                 /* blocks of heads, and tables of them (MLA) */
+    struct clb_weights w;           /* as `host`, on the device; `layer` is not used */
+    struct clb_cuda_layer *layer;   /* [n_layer] owned */
+    struct clb_cuda_experts experts;
+    char name[256], text[400];
+};
+
+/* -- activations ------------------------------------------------------------------------------- */
+
+/* What the host tells a pass, on either side. R rows, L logits, Q sequences. */
+struct clb_cuda_told {
+    int32_t *token;                /* [R] */
+    uint32_t *position, *sequence; /* [R] */
+    uint32_t *logit_row;           /* [L] */
+    const float **inv_freq;        /* [Q] on the device */
+    float *rope_scale;             /* [Q] */
+    struct clb_cuda_queries *tile; /* [n_tile] */
+    uint32_t *n_chunk;             /* [CLB_CUDA_CLASSES] of the products of heads (MLA) */
+    struct clb_cuda_chunk *chunk[CLB_CUDA_CLASSES];
+    uint32_t *table; /* [Q][ld_table] */
+};
+
+/* One value per row and column in the forms that matrices take; pads are zero. */
+struct clb_cuda_rows {
+    float *wide;
+    uint16_t *half[2]; /* by kind */
+    size_t ld;
+};
+
+/* The index map of a layer, kept from pass to pass. */
+struct clb_cuda_map {
+    uint32_t *kept, *first, *row, *slot, *reused;
+    struct clb_cuda_chunks chunks;
+};
+
+/* S = R * most top_k slots, H heads. */
+struct clb_acts {
+    struct clb_acts_shape shape;
+    uint32_t top_k, group;                  /* query heads per KV head */
+    uint32_t n_kv_head, key_dim, value_dim; /* as attention meets them */
+    uint32_t ld_table, most_tiles, most_partials, most_chunks;
+    size_t ld_hidden, ld_q, ld_k, ld_v, ld_query, ld_expert, ld_head;
+    uint64_t bytes, told_bytes;
+    uint8_t *block; /* of the device */
+    uint8_t *pin;   /* [told_bytes] pinned */
+    cudaStream_t stream;
+
+    struct clb_cuda_told here, there;
+    /* set by begin */
+    const struct clb_pass *p;
+    uint32_t n_tile, last_position;
+    struct clb_kv_pool *pool;
+    uint32_t n_slot_row; /* experts per token of the layer at hand */
+
+    float *x;                 /* [R][ld_hidden] residual stream */
+    struct clb_cuda_rows in;  /* [R] input of the branch at hand */
+    bool in_has[CLB_CUDA_KINDS];
+    float *out;               /* [R][ld_hidden] output of a branch */
+    float *cosine, *sine;     /* [R][rope_dim / 2] */
+    float *q, *k, *v;         /* [R][ld_q], [R][ld_k], [R][ld_v] */
+    float *query;             /* [R][ld_query] what meets keys: q, but for MLA */
+    struct clb_cuda_rows mix; /* [R] attention's output */
+    float *partial;
+    /* MLA */
+    float *q_a;                   /* [R][ld of q_lora_rank] */
+    struct clb_cuda_rows q_in;    /* [R] its norm */
+    struct clb_cuda_rows nope;    /* [H * R] queries before k_up */
+    struct clb_cuda_rows mixed;   /* [H * R] what each head mixed out of latents */
+    float *head_out;              /* [H * R][ld_head] */
+
+    float *score, *choice, *score_in; /* [R][ld_expert] */
+    uint32_t *arrived;                /* [R / 8 + 1] */
+    uint32_t *chosen;                 /* [S] */
+    float *weight;                    /* [S] */
+    struct clb_cuda_map *map;         /* [n_layer] host */
+    struct clb_cuda_rows inner, shared_inner, dense_inner; /* [S], [R], [R] */
+    struct clb_cuda_rows slot_in;     /* [S] scaled inputs, if they are */
+    float *slot_out;                  /* [S][ld_hidden] */
+    float *shared_gate;               /* [R] */
+    struct clb_cuda_rows last;        /* [L] normed rows for the output matrix */
+    float *logits;                    /* [L][vocab] */
+
+    /* what the host learns of routes: pinned */
+    struct clb_routes routes;
+    uint32_t *r_expert, *r_first, *r_row, *r_slot, *r_active, *r_reused;
+    float *r_weight;
+    const uint8_t **r_block[2];          /* [n_expert] pinned, of a call by turns */
+    const uint8_t **call_block;          /* [n_expert] on the device */
+};
+
+/* -- cuda_memory.c ----------------------------------------------------------------------------- */
+
+/* A call of the runtime that failed: what was done, and its text. */
+bool clb_cuda_ok(cudaError_t e, struct clb_err *err, const char *what);
+/* What was launched since the last check; waits for it while stages are timed. */
+bool clb_cuda_launched(const struct clb_backend *be, const struct clb_acts *x, struct clb_err *err,
+                       const char *stage);
+void clb_cuda_memory_init(struct clb_backend *be, const struct clb_slab_options *slabs);
+/* Gives back the slabs that are kept. */
+void clb_cuda_memory_done(struct clb_backend *be);
+/* Zeroed memory of the device; NULL: CLB_NO_SPACE. */
+void *clb_cuda_get(struct clb_backend *be, uint64_t bytes, const char *what, struct clb_err *err);
+void clb_cuda_put(struct clb_backend *be, void *p, uint64_t bytes);
+/* The same from slabs. */
+void *clb_cuda_slab_get(struct clb_backend *be, uint64_t bytes, struct clb_err *err);
+void clb_cuda_slab_put(struct clb_backend *be, void *p, uint64_t bytes);
+/* Copies from any memory of the host, which may change when it returns, on the copy stream. */
+bool clb_cuda_send(struct clb_backend *be, void *to, const void *from, uint64_t bytes,
+                   struct clb_err *err);
+bool clb_cuda_stage_open(struct clb_backend *be, uint64_t bytes, struct clb_err *err);
+void clb_cuda_stage_close(struct clb_backend *be);
+
+/* -- cuda_weights.c, cuda_heads_up.c ----------------------------------------------------------- */
+
+bool clb_cuda_bind(struct clb_backend *be, const struct clb_weights *w, struct clb_err *err);
+void clb_cuda_unbind(struct clb_backend *be);
+/* Dense weights are on the device. */
+bool clb_cuda_send_dense(struct clb_backend *be, struct clb_err *err);
+/* Where a tensor of the mapping lies on the device; NULL: NULL. */
+const void *clb_cuda_there(const struct clb_backend *be, const void *host);
+/* Sizes and copies of the matrices of heads. */
+uint64_t clb_cuda_per_head_bytes(const struct clb_weights *w);
+bool clb_cuda_send_heads(struct clb_backend *be, struct clb_err *err);
+
+/* -- cuda_experts.c ---------------------------------------------------------------------------- */
+
+bool clb_cuda_experts_open(struct clb_backend *be, struct clb_err *err);
+void clb_cuda_experts_close(struct clb_backend *be);
+/* As many slots as `bytes` hold. */
+bool clb_cuda_experts_resize(struct clb_backend *be, uint64_t bytes, struct clb_err *err);
+uint64_t clb_cuda_experts_least(const struct clb_backend *be);
+bool clb_cuda_experts_upload(struct clb_backend *be, uint32_t layer, uint32_t expert,
+                             const uint8_t *block, bool *full, struct clb_err *err);
+bool clb_cuda_experts_settle(struct clb_backend *be, struct clb_err *err);
+static inline bool clb_cuda_resident(const struct clb_backend *be)
+{
+    return be->experts.n_filled == be->experts.n_expert;
+}
+/* The next of active experts i .. n - 1 that can be on the device together, of those with a block:
+ * call_block says where they are. Returns where the group ends; `n` when it fails. */
+bool clb_cuda_experts_group(struct clb_backend *be, struct clb_acts *x, uint32_t layer,
+                            const uint8_t *const *block, uint32_t *i, struct clb_err *err);
+/* The group's products are enqueued. */
+bool clb_cuda_experts_computed(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+
+/* -- cuda_acts.c ------------------------------------------------------------------------------- */
+
+uint64_t clb_cuda_acts_bytes(const struct clb_backend *be, const struct clb_arch *a,
+                             const struct clb_acts_shape *s);
+bool clb_cuda_acts_new(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
+                       const struct clb_acts_shape *s, struct clb_err *err);
+void clb_cuda_acts_free(struct clb_backend *be, struct clb_acts *x);
+
+/* -- cuda_linear.c: steps that stages share ---------------------------------------------------- */
+
+/* The norms before attention and MLP of a layer, as weights of a branch. */
+struct clb_cuda_norm clb_cuda_attn_norm(const struct clb_backend *be, const struct clb_layer *l);
+struct clb_cuda_norm clb_cuda_mlp_norm(const struct clb_backend *be, const struct clb_layer *l);
+/* What the branch after this one reads: attention of layer l (NULL: nothing), or its MLP. */
+struct clb_cuda_branch clb_cuda_next(struct clb_backend *be, struct clb_acts *x,
+                                     const struct clb_layer *l, bool mlp);
+/* The branch's input as w takes it. */
+const void *clb_cuda_input(struct clb_backend *be, struct clb_acts *x, const struct clb_matrix *w);
+static inline void *clb_cuda_as(const struct clb_cuda_rows *r, enum clb_cuda_kind kind)
+{
+    return kind == CLB_CUDA_WIDE ? (void *)r->wide : (void *)r->half[kind];
+}
+/* y = W in + bias, or gated with `up`; rows of `in` have its kind. */
+struct clb_cuda_linear {
+    const struct clb_matrix *w, *up; /* up NULL: a plain product */
+    const void *in;
+    size_t ld_in;
+    uint32_t n_row;
+    void *y;
+    size_t ldy;
+};
+void clb_cuda_linear(const struct clb_backend *be, const struct clb_acts *x,
+                     const struct clb_cuda_linear *l);
+/* What every product says of its matrices. */
+struct clb_cuda_product clb_cuda_product_of(const struct clb_backend *be, enum clb_dtype dtype,
+                                            uint32_t rows, uint32_t cols, const int8_t *book);
+/* in -> gate, up -> inner -> down -> y: a dense MLP, or the shared expert. */
+void clb_cuda_gated(struct clb_backend *be, struct clb_acts *x,
+                    const struct clb_matrix part[CLB_PARTS], const struct clb_cuda_rows *inner,
+                    float *y);
+/* The branch's output `y` into the residual stream, and the input of the next branch. */
+void clb_cuda_residual(struct clb_backend *be, struct clb_acts *x, float *y,
+                       struct clb_cuda_norm own, const struct clb_cuda_branch *next);
+
+/* -- the stages, see lib/backend/backend.h ----------------------------------------------------- */
+
+bool clb_cuda_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_weights *w,
+                    const struct clb_pass *p, struct clb_err *err);
+bool clb_cuda_embed(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+bool clb_cuda_attn_project(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                           struct clb_err *err);
+bool clb_cuda_attn_mix(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                       struct clb_err *err);
+bool clb_cuda_attn_output(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                          struct clb_err *err);
+bool clb_cuda_gate(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                   struct clb_err *err);
+bool clb_cuda_scatter(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                      const struct clb_routes **routes, struct clb_err *err);
+bool clb_cuda_moe_experts(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                          const uint8_t *const *block, struct clb_err *err);
+bool clb_cuda_gather(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                     struct clb_err *err);
+bool clb_cuda_mlp(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                  struct clb_err *err);
+bool clb_cuda_logits(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err);
+
+/* cuda_mla.c */
+void clb_cuda_mla_project(struct clb_backend *be, struct clb_acts *x,
+                          const struct clb_cuda_layer *l);
+void clb_cuda_mla_values(struct clb_backend *be, struct clb_acts *x,
+                         const struct clb_cuda_layer *l);
+/* cuda_attn.c */
+struct clb_cuda_kv clb_cuda_kv_of(const struct clb_backend *be, const struct clb_acts *x,
+                                  uint32_t layer);
+void clb_cuda_finish_heads(struct clb_backend *be, struct clb_acts *x, struct clb_cuda_heads h,
+                           uint32_t layer);
+
+#endif

@@ -1,0 +1,193 @@
+/* cuda_backend.c - the CUDA backend behind the contract of backend.h. */
+#include "kernels/cuda/cuda.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "lib/base/mem.h"
+
+/* Of the memory that is free, so much stays free: what the runtime takes for kernels and graphs. */
+enum { SPARE_SHARE = 32 };
+
+/* -- open and close ---------------------------------------------------------------------------- */
+
+static void cuda_close(struct clb_backend *be)
+{
+    if (!be)
+        return;
+    cudaSetDevice(be->device);
+    clb_cuda_unbind(be);
+    clb_cuda_memory_done(be);
+    if (be->copy)
+        cudaStreamDestroy(be->copy);
+    clb_free(be);
+}
+
+static bool attribute(int *value, enum cudaDeviceAttr what, int device, struct clb_err *err)
+{
+    return clb_cuda_ok(cudaDeviceGetAttribute(value, what, device), err, "asking the device");
+}
+
+static bool choose_budget(struct clb_backend *be, uint64_t asked, struct clb_err *err)
+{
+    size_t left, total;
+
+    if (!clb_cuda_ok(cudaMemGetInfo(&left, &total), err, "asking for memory"))
+        return false;
+    if (asked > left)
+        return clb_fail(err, CLB_NO_SPACE,
+                        "CUDA: %" PRIu64 " bytes of device %d are asked for, but %zu of %zu are free",
+                        asked, be->device, left, total);
+    be->budget = asked ? asked : left - left / SPARE_SHARE;
+    return true;
+}
+
+static bool open_device(struct clb_backend *be, const struct clb_backend_options *o,
+                        struct clb_err *err)
+{
+    int n_sm, major, minor;
+
+    if (!clb_cuda_ok(cudaSetDevice(be->device), err, "opening the device") ||
+        !attribute(&n_sm, cudaDevAttrMultiProcessorCount, be->device, err) ||
+        !attribute(&major, cudaDevAttrComputeCapabilityMajor, be->device, err) ||
+        !attribute(&minor, cudaDevAttrComputeCapabilityMinor, be->device, err) ||
+        !clb_cuda_ok(cudaStreamCreateWithFlags(&be->copy, cudaStreamNonBlocking), err,
+                     "a stream") ||
+        !clb_cuda_ok((cudaError_t)clb_cuda_product_setup(), err, "setting up kernels") ||
+        !choose_budget(be, o->device_memory, err))
+        return false;
+    be->n_cta = (unsigned)n_sm * 4;
+    be->major = major;
+    snprintf(be->name, sizeof be->name, "sm_%d%d", major, minor);
+    snprintf(be->text, sizeof be->text,
+             "device %d, compute capability %d.%d, %d multiprocessors, %.1f GB for this model",
+             be->device, major, minor, n_sm, (double)be->budget / 1e9);
+    return true;
+}
+
+static bool cuda_open(struct clb_backend **out, const struct clb_backend_options *o,
+                      struct clb_err *err)
+{
+    struct clb_backend *be = clb_new(1, sizeof *be, err);
+
+    *out = NULL;
+    if (!be)
+        return false;
+    be->device = (int)o->device;
+    be->no_routing_cache = o->no_routing_cache;
+    be->ledger = o->device_ledger;
+    clb_cuda_memory_init(be, o->slab_options);
+    if (!open_device(be, o, err)) {
+        cuda_close(be);
+        return false;
+    }
+    *out = be;
+    return true;
+}
+
+static const char *cuda_describe(const struct clb_backend *be)
+{
+    return be->text;
+}
+
+static const char *cuda_level(const struct clb_backend *be)
+{
+    return be->name;
+}
+
+static unsigned cuda_threads(const struct clb_backend *be)
+{
+    (void)be;
+    return 1; /* the caller's, which enqueues */
+}
+
+static void cuda_watch(struct clb_backend *be, struct clb_pool_use *use)
+{
+    be->watched = use != NULL;
+}
+
+/* -- memory of the device ---------------------------------------------------------------------- */
+
+static uint64_t cuda_available(const struct clb_backend *be)
+{
+    uint64_t fixed = be->dense_bytes + be->head_bytes + clb_cuda_experts_least(be);
+
+    return be->budget > fixed ? be->budget - fixed : 0;
+}
+
+static bool cuda_reserve(struct clb_backend *be, uint64_t run_bytes, bool *wanted,
+                         struct clb_err *err)
+{
+    uint64_t fixed = be->dense_bytes + be->head_bytes;
+
+    *wanted = false;
+    if (!clb_cuda_ok(cudaSetDevice(be->device), err, "choosing the device") ||
+        !clb_cuda_send_dense(be, err))
+        return false;
+    uint64_t left = be->budget - fixed; /* dense weights have fitted */
+    if (!clb_cuda_experts_resize(be, left > run_bytes ? left - run_bytes : 0, err))
+        return false;
+    *wanted = be->experts.n_filled < be->experts.n_slot;
+    return true;
+}
+
+static bool cuda_kv_shape(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,
+                          struct clb_err *err)
+{
+    if (dtype != CLB_KV_F16)
+        return clb_fail(err, CLB_UNSUPPORTED, "on CUDA the KV cache is f16");
+    if (!clb_kv_shape_init(s, a, dtype))
+        return clb_fail(err, CLB_USAGE, "a KV cache of this model is larger than memory can be");
+    s->k_bytes = 2ull * CLB_KV_BLOCK * clb_cuda_kv_keys(s->key_dim);
+    s->v_bytes = 2ull * CLB_KV_BLOCK * clb_cuda_kv_values(s->value_dim);
+    s->head_bytes = s->k_bytes + s->v_bytes; /* rounded less than kv.h does: no overflow */
+    s->layer_bytes = s->head_bytes * s->n_kv_head;
+    s->block_bytes = s->layer_bytes * s->n_layer;
+    return true;
+}
+
+static const struct clb_memory *cuda_memory(struct clb_backend *be)
+{
+    return &be->memory;
+}
+
+static const struct clb_memory *cuda_pinned(struct clb_backend *be)
+{
+    return &be->pinned;
+}
+
+static const struct clb_device_ops device = {
+    .bind = clb_cuda_bind,
+    .available = cuda_available,
+    .reserve = cuda_reserve,
+    .upload = clb_cuda_experts_upload,
+    .settle = clb_cuda_experts_settle,
+    .kv_shape = cuda_kv_shape,
+    .memory = cuda_memory,
+    .pinned = cuda_pinned,
+};
+
+const struct clb_backend_ops clb_backend_cuda = {
+    .name = "cuda",
+    .device = &device,
+    .open = cuda_open,
+    .close = cuda_close,
+    .describe = cuda_describe,
+    .level = cuda_level,
+    .threads = cuda_threads,
+    .watch = cuda_watch,
+    .acts_bytes = clb_cuda_acts_bytes,
+    .acts_new = clb_cuda_acts_new,
+    .acts_free = clb_cuda_acts_free,
+    .begin = clb_cuda_begin,
+    .embed = clb_cuda_embed,
+    .attn_project = clb_cuda_attn_project,
+    .attn_mix = clb_cuda_attn_mix,
+    .attn_output = clb_cuda_attn_output,
+    .moe_gate = clb_cuda_gate,
+    .moe_scatter = clb_cuda_scatter,
+    .moe_experts = clb_cuda_moe_experts,
+    .moe_gather = clb_cuda_gather,
+    .mlp = clb_cuda_mlp,
+    .logits = clb_cuda_logits,
+};

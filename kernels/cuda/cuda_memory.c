@@ -1,0 +1,276 @@
+/* cuda_memory.c - memory of the device, pinned memory, copies from the host; errors of the runtime.
+ */
+#include "kernels/cuda/cuda.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/mem.h"
+
+/* -- errors ------------------------------------------------------------------------------------ */
+
+bool clb_cuda_ok(cudaError_t e, struct clb_err *err, const char *what)
+{
+    if (e == cudaSuccess)
+        return true;
+    cudaGetLastError(); /* told once */
+    return clb_fail(err, e == cudaErrorMemoryAllocation ? CLB_NO_SPACE : CLB_DEVICE,
+                    "CUDA: %s: %s", what, cudaGetErrorString(e));
+}
+
+bool clb_cuda_launched(const struct clb_backend *be, const struct clb_acts *x, struct clb_err *err,
+                       const char *stage)
+{
+    return clb_cuda_ok(cudaGetLastError(), err, stage) &&
+           (!be->watched || clb_cuda_ok(cudaStreamSynchronize(x->stream), err, stage));
+}
+
+/* -- the device's ------------------------------------------------------------------------------ */
+
+static bool count(struct clb_backend *be, uint64_t bytes, const char *what, struct clb_err *err)
+{
+    uint64_t left;
+
+    pthread_mutex_lock(&be->lock);
+    left = be->budget - be->used;
+    bool fits = bytes <= left;
+    be->used += fits ? bytes : 0;
+    pthread_mutex_unlock(&be->lock);
+    return fits || clb_fail(err, CLB_NO_SPACE,
+                            "CUDA: %s: %" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
+                            " are left on device %d",
+                            what, bytes, left, be->budget, be->device);
+}
+
+static void uncount(struct clb_backend *be, uint64_t bytes)
+{
+    pthread_mutex_lock(&be->lock);
+    be->used -= bytes;
+    pthread_mutex_unlock(&be->lock);
+}
+
+/* On the copy stream, and waits: nobody has the memory yet. */
+static bool zero(struct clb_backend *be, void *p, uint64_t bytes, struct clb_err *err)
+{
+    return clb_cuda_ok(cudaMemsetAsync(p, 0, bytes, be->copy), err, "clearing memory") &&
+           clb_cuda_ok(cudaStreamSynchronize(be->copy), err, "clearing memory");
+}
+
+static bool take(struct clb_backend *be, void **p, uint64_t bytes, const char *what,
+                 struct clb_err *err)
+{
+    if (!clb_cuda_ok(cudaSetDevice(be->device), err, "choosing the device") ||
+        !count(be, bytes, what, err))
+        return false;
+    cudaError_t e = cudaMalloc(p, bytes ? bytes : 1);
+    if (e == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        uncount(be, bytes);
+        return clb_fail(err, CLB_NO_SPACE,
+                        "CUDA: %s: device %d has no %" PRIu64
+                        " bytes left; a shorter context or less --gpu-memory needs less",
+                        what, be->device, bytes);
+    }
+    if (!clb_cuda_ok(e, err, what)) {
+        uncount(be, bytes);
+        return false;
+    }
+    return true;
+}
+
+static void release(struct clb_backend *be, void *p, uint64_t bytes)
+{
+    cudaSetDevice(be->device);
+    cudaFree(p);
+    uncount(be, bytes);
+}
+
+void *clb_cuda_get(struct clb_backend *be, uint64_t bytes, const char *what, struct clb_err *err)
+{
+    void *p = NULL;
+
+    if (!take(be, &p, bytes, what, err))
+        return NULL;
+    if (be->ledger)
+        clb_ledger_add(be->ledger, bytes, bytes);
+    if (zero(be, p, bytes, err))
+        return p;
+    clb_cuda_put(be, p, bytes);
+    return NULL;
+}
+
+void clb_cuda_put(struct clb_backend *be, void *p, uint64_t bytes)
+{
+    if (!p)
+        return;
+    if (be->ledger)
+        clb_ledger_sub(be->ledger, bytes, bytes);
+    release(be, p, bytes);
+}
+
+/* -- slabs ------------------------------------------------------------------------------------- */
+
+/* The class whose slabs cost this much; CLB_SLAB_CLASSES: none. */
+static unsigned class_of(const struct clb_cuda_slabs *s, uint64_t cost)
+{
+    unsigned c = 0;
+
+    while (c < CLB_SLAB_CLASSES && s->o.class_bytes[c] != cost)
+        c++;
+    return s->o.disabled ? CLB_SLAB_CLASSES : c;
+}
+
+void *clb_cuda_slab_get(struct clb_backend *be, uint64_t bytes, struct clb_err *err)
+{
+    uint64_t cost = clb_slab_cost(&be->slabs.o, bytes);
+    unsigned c = class_of(&be->slabs, cost);
+    bool fresh = c == CLB_SLAB_CLASSES || be->slabs.n[c] == 0;
+    void *p = NULL;
+
+    if (!fresh)
+        p = be->slabs.idle[c][--be->slabs.n[c]];
+    else if (!take(be, &p, cost, "activations", err))
+        return NULL;
+    if (be->ledger)
+        clb_ledger_add(be->ledger, bytes, fresh ? cost : 0);
+    if (zero(be, p, cost, err))
+        return p;
+    clb_cuda_slab_put(be, p, bytes);
+    return NULL;
+}
+
+void clb_cuda_slab_put(struct clb_backend *be, void *p, uint64_t bytes)
+{
+    uint64_t cost = clb_slab_cost(&be->slabs.o, bytes);
+    unsigned c = class_of(&be->slabs, cost);
+
+    if (!p)
+        return;
+    bool keep = c < CLB_SLAB_CLASSES && be->slabs.n[c] < CLB_CUDA_IDLE;
+    if (be->ledger)
+        clb_ledger_sub(be->ledger, bytes, keep ? 0 : cost);
+    if (keep)
+        be->slabs.idle[c][be->slabs.n[c]++] = p;
+    else
+        release(be, p, cost);
+}
+
+/* -- what sessions are given ------------------------------------------------------------------- */
+
+static void *memory_get(void *arg, uint64_t bytes, struct clb_err *err)
+{
+    return clb_cuda_get(arg, bytes, "memory of a run", err);
+}
+static void memory_put(void *arg, void *p, uint64_t bytes)
+{
+    clb_cuda_put(arg, p, bytes);
+}
+static bool memory_copy(void *arg, void *to, const void *from, uint64_t bytes, struct clb_err *err)
+{
+    struct clb_backend *be = arg;
+
+    return clb_cuda_ok(cudaSetDevice(be->device), err, "choosing the device") &&
+           clb_cuda_ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, be->copy), err,
+                       "copying on the device") &&
+           clb_cuda_ok(cudaStreamSynchronize(be->copy), err, "copying on the device");
+}
+
+static void *pinned_get(void *arg, uint64_t bytes, struct clb_err *err)
+{
+    struct clb_backend *be = arg;
+    void *p = NULL;
+
+    if (!clb_cuda_ok(cudaSetDevice(be->device), err, "choosing the device") ||
+        !clb_cuda_ok(cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocDefault), err,
+                     "pinned host memory"))
+        return NULL;
+    return memset(p, 0, bytes);
+}
+static void pinned_put(void *arg, void *p, uint64_t bytes)
+{
+    (void)arg, (void)bytes;
+    if (p)
+        cudaFreeHost(p);
+}
+static bool pinned_copy(void *arg, void *to, const void *from, uint64_t bytes, struct clb_err *err)
+{
+    (void)arg, (void)err;
+    memcpy(to, from, bytes);
+    return true;
+}
+
+void clb_cuda_memory_init(struct clb_backend *be, const struct clb_slab_options *slabs)
+{
+    static const size_t classes[CLB_SLAB_CLASSES] = { 128 << 10, 512 << 10, 2 << 20 };
+
+    pthread_mutex_init(&be->lock, NULL);
+    if (slabs)
+        be->slabs.o = *slabs;
+    if (!be->slabs.o.class_bytes[CLB_SLAB_CLASSES - 1])
+        memcpy(be->slabs.o.class_bytes, classes, sizeof classes);
+    be->memory = (struct clb_memory){ memory_get, memory_put, memory_copy, be };
+    be->pinned = (struct clb_memory){ pinned_get, pinned_put, pinned_copy, be };
+}
+
+void clb_cuda_memory_done(struct clb_backend *be)
+{
+    for (unsigned c = 0; c < CLB_SLAB_CLASSES; c++)
+        while (be->slabs.n[c]) {
+            uint64_t bytes = be->slabs.o.class_bytes[c];
+
+            if (be->ledger)
+                clb_ledger_sub(be->ledger, 0, bytes);
+            release(be, be->slabs.idle[c][--be->slabs.n[c]], bytes);
+        }
+    pthread_mutex_destroy(&be->lock);
+}
+
+/* -- copies from pageable memory --------------------------------------------------------------- */
+
+bool clb_cuda_stage_open(struct clb_backend *be, uint64_t bytes, struct clb_err *err)
+{
+    struct clb_cuda_stage *s = &be->stage;
+
+    if (s->bytes)
+        return true;
+    for (int i = 0; i < 2; i++) {
+        s->buffer[i] = pinned_get(be, bytes, err);
+        if (!s->buffer[i] ||
+            !clb_cuda_ok(cudaEventCreateWithFlags(&s->sent[i], cudaEventDisableTiming), err,
+                         "an event"))
+            return false;
+    }
+    s->bytes = bytes;
+    return true;
+}
+
+void clb_cuda_stage_close(struct clb_backend *be)
+{
+    for (int i = 0; i < 2; i++) {
+        if (be->stage.sent[i])
+            cudaEventDestroy(be->stage.sent[i]);
+        pinned_put(be, be->stage.buffer[i], be->stage.bytes);
+    }
+    be->stage = (struct clb_cuda_stage){ 0 };
+}
+
+bool clb_cuda_send(struct clb_backend *be, void *to, const void *from, uint64_t bytes,
+                   struct clb_err *err)
+{
+    struct clb_cuda_stage *s = &be->stage;
+
+    for (uint64_t at = 0, n; at < bytes; at += n) {
+        unsigned i = s->next++ % 2;
+
+        n = bytes - at < s->bytes ? bytes - at : s->bytes;
+        if (!clb_cuda_ok(cudaEventSynchronize(s->sent[i]), err, "copying weights"))
+            return false;
+        memcpy(s->buffer[i], (const uint8_t *)from + at, n);
+        if (!clb_cuda_ok(cudaMemcpyAsync((uint8_t *)to + at, s->buffer[i], n,
+                                         cudaMemcpyHostToDevice, be->copy),
+                         err, "copying weights") ||
+            !clb_cuda_ok(cudaEventRecord(s->sent[i], be->copy), err, "copying weights"))
+            return false;
+    }
+    return true;
+}
