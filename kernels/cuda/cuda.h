@@ -16,9 +16,9 @@
 enum clb_cuda_kind { CLB_CUDA_HALF, CLB_CUDA_BRAIN, CLB_CUDA_WIDE, CLB_CUDA_KINDS };
 static inline enum clb_cuda_kind clb_cuda_kind(enum clb_dtype t)
 {
-    return t == CLB_F32                       ? CLB_CUDA_WIDE
+    return t == CLB_F32                      ? CLB_CUDA_WIDE
            : t == CLB_BF16 || t == CLB_MXFP4 ? CLB_CUDA_BRAIN
-                                              : CLB_CUDA_HALF;
+                                             : CLB_CUDA_HALF;
 }
 
 /* -- memory ------------------------------------------------------------------------------------ */
@@ -64,11 +64,11 @@ struct clb_cuda_slot {
  * else the least recently used goes first. */
 struct clb_cuda_experts {
     uint32_t n_expert, n_slot, n_filled;
-    uint32_t least;      /* slots that the largest layer needs at a time */
-    uint32_t *first;     /* [n_layer] number of the layer's expert 0; owned */
+    uint32_t least;  /* slots that the largest layer needs at a time */
+    uint32_t *first; /* [n_layer] number of the layer's expert 0; owned */
     uint64_t slot_bytes;
     uint32_t per_chunk;
-    uint8_t **chunk;     /* [n_expert / per_chunk + 1] owned */
+    uint8_t **chunk; /* [n_expert / per_chunk + 1] owned */
     uint32_t n_chunk;
     struct clb_cuda_slot *slot; /* [n_expert] owned */
     uint32_t *in_slot;          /* [n_expert] slot or CLB_CUDA_EMPTY; owned */
@@ -80,10 +80,10 @@ struct clb_cuda_experts {
 
 struct clb_backend {
     int device;
-    int major; /* of its compute capability */
+    int major;      /* of its compute capability */
     unsigned n_cta; /* blocks that are resident at a time, as products want them */
     bool no_routing_cache;
-    bool watched; /* stages are timed: each waits until it is done */
+    bool watched;              /* stages are timed: each waits until it is done */
     struct clb_ledger *ledger; /* borrowed; may be NULL */
     pthread_mutex_t lock;      /* of slabs and `used` */
     struct clb_cuda_slabs slabs;
@@ -96,10 +96,10 @@ struct clb_backend {
     bool has[CLB_CUDA_KINDS];       /* kinds of its matrices */
     uint64_t *tensor_at;            /* [n_tensors] inside `dense`; owned */
     uint64_t dense_bytes, head_bytes;
-    uint8_t *dense;                 /* dense tensors; NULL: not there yet */
-    uint8_t *heads;                 /* blocks of heads, and tables of them (MLA) */
-    struct clb_weights w;           /* as `host`, on the device; `layer` is not used */
-    struct clb_cuda_layer *layer;   /* [n_layer] owned */
+    uint8_t *dense;               /* dense tensors; NULL: not there yet */
+    uint8_t *heads;               /* blocks of heads, and tables of them (MLA) */
+    struct clb_weights w;         /* as `host`, on the device; `layer` is not used */
+    struct clb_cuda_layer *layer; /* [n_layer] owned */
     struct clb_cuda_experts experts;
     char name[256], text[400];
 };
@@ -151,8 +151,8 @@ struct clb_acts {
     struct clb_kv_pool *pool;
     uint32_t n_slot_row; /* experts per token of the layer at hand */
 
-    float *x;                 /* [R][ld_hidden] residual stream */
-    struct clb_cuda_rows in;  /* [R] input of the branch at hand */
+    float *x;                /* [R][ld_hidden] residual stream */
+    struct clb_cuda_rows in; /* [R] input of the branch at hand */
     bool in_has[CLB_CUDA_KINDS];
     float *out;               /* [R][ld_hidden] output of a branch */
     float *cosine, *sine;     /* [R][rope_dim / 2] */
@@ -161,30 +161,30 @@ struct clb_acts {
     struct clb_cuda_rows mix; /* [R] attention's output */
     float *partial;
     /* MLA */
-    float *q_a;                   /* [R][ld of q_lora_rank] */
-    struct clb_cuda_rows q_in;    /* [R] its norm */
-    struct clb_cuda_rows nope;    /* [H * R] queries before k_up */
-    struct clb_cuda_rows mixed;   /* [H * R] what each head mixed out of latents */
-    float *head_out;              /* [H * R][ld_head] */
+    float *q_a;                 /* [R][ld of q_lora_rank] */
+    struct clb_cuda_rows q_in;  /* [R] its norm */
+    struct clb_cuda_rows nope;  /* [H * R] queries before k_up */
+    struct clb_cuda_rows mixed; /* [H * R] what each head mixed out of latents */
+    float *head_out;            /* [H * R][ld_head] */
 
-    float *score, *choice, *score_in; /* [R][ld_expert] */
-    uint32_t *arrived;                /* [R / 8 + 1] */
-    uint32_t *chosen;                 /* [S] */
-    float *weight;                    /* [S] */
-    struct clb_cuda_map *map;         /* [n_layer] host */
+    float *score, *choice, *score_in;                      /* [R][ld_expert] */
+    uint32_t *arrived;                                     /* [R / 8 + 1] */
+    uint32_t *chosen;                                      /* [S] */
+    float *weight;                                         /* [S] */
+    struct clb_cuda_map *map;                              /* [n_layer] host */
     struct clb_cuda_rows inner, shared_inner, dense_inner; /* [S], [R], [R] */
-    struct clb_cuda_rows slot_in;     /* [S] scaled inputs, if they are */
-    float *slot_out;                  /* [S][ld_hidden] */
-    float *shared_gate;               /* [R] */
-    struct clb_cuda_rows last;        /* [L] normed rows for the output matrix */
-    float *logits;                    /* [L][vocab] */
+    struct clb_cuda_rows slot_in;                          /* [S] scaled inputs, if they are */
+    float *slot_out;                                       /* [S][ld_hidden] */
+    float *shared_gate;                                    /* [R] */
+    struct clb_cuda_rows last; /* [L] normed rows for the output matrix */
+    float *logits;             /* [L][vocab] */
 
     /* what the host learns of routes: pinned */
     struct clb_routes routes;
     uint32_t *r_expert, *r_first, *r_row, *r_slot, *r_active, *r_reused;
     float *r_weight;
-    const uint8_t **r_block[2];          /* [n_expert] pinned, of a call by turns */
-    const uint8_t **call_block;          /* [n_expert] on the device */
+    const uint8_t **r_block[2]; /* [n_expert] pinned, of a call by turns */
+    const uint8_t **call_block; /* [n_expert] on the device */
 };
 
 /* -- cuda_memory.c ----------------------------------------------------------------------------- */

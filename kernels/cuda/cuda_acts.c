@@ -168,8 +168,8 @@ static void set_strides(struct clb_acts *x, const struct clb_arch *a)
     x->ld_hidden = clb_cuda_ld(a->hidden_size);
     x->ld_q = clb_cuda_ld((size_t)a->n_head * a->head_dim);
     x->ld_k = clb_cuda_ld((size_t)x->n_kv_head * x->key_dim);
-    x->ld_v = a->attention == CLB_ATTN_MLA ? x->ld_k
-                                           : clb_cuda_ld((size_t)x->n_kv_head * x->value_dim);
+    x->ld_v =
+        a->attention == CLB_ATTN_MLA ? x->ld_k : clb_cuda_ld((size_t)x->n_kv_head * x->value_dim);
     x->ld_query = clb_cuda_ld((size_t)a->n_head * x->key_dim);
     x->ld_expert = clb_cuda_ld(a->n_expert);
     x->ld_head = clb_cuda_ld(most(a->kv_lora_rank, a->value_dim));
@@ -195,9 +195,8 @@ static bool measure(struct clb_acts *x, const struct clb_backend *be, const stru
     uint64_t per_row = ((uint64_t)x->group + CLB_CUDA_QUERIES - 1) / CLB_CUDA_QUERIES;
     uint64_t tiles = (uint64_t)s->max_rows * x->group / CLB_CUDA_QUERIES + s->max_seqs + 1;
     uint64_t partials = per_row * kv.n_kv_head * clb_cuda_splits(s->max_context);
-    uint64_t chunks = a->attention == CLB_ATTN_MLA
-                          ? a->n_head * ((uint64_t)s->max_rows / 64 + 1)
-                          : 0;
+    uint64_t chunks =
+        a->attention == CLB_ATTN_MLA ? a->n_head * ((uint64_t)s->max_rows / 64 + 1) : 0;
     partials = most(partials, SPLIT_BLOCKS);
     if (tiles > UINT32_MAX || partials > UINT32_MAX || chunks > UINT32_MAX)
         return false;

@@ -133,8 +133,7 @@ bool clb_cuda_attn_mix(struct clb_backend *be, struct clb_acts *x, const struct 
     const struct clb_arch *a = be->host->arch;
     const struct clb_layer *w = &be->layer[l->index].w;
     bool mla = a->attention == CLB_ATTN_MLA;
-    enum clb_cuda_kind kind =
-        clb_cuda_kind(mla ? be->layer[l->index].v_up.w.dtype : w->o.dtype);
+    enum clb_cuda_kind kind = clb_cuda_kind(mla ? be->layer[l->index].v_up.w.dtype : w->o.dtype);
     const struct clb_cuda_rows *to = mla ? &x->mixed : &x->mix;
     const struct clb_cuda_attention m = {
         .kv = clb_cuda_kv_of(be, x, l->index),

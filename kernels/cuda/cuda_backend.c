@@ -36,7 +36,8 @@ static bool choose_budget(struct clb_backend *be, uint64_t asked, struct clb_err
         return false;
     if (asked > left)
         return clb_fail(err, CLB_NO_SPACE,
-                        "CUDA: %" PRIu64 " bytes of device %d are asked for, but %zu of %zu are free",
+                        "CUDA: %" PRIu64
+                        " bytes of device %d are asked for, but %zu of %zu are free",
                         asked, be->device, left, total);
     be->budget = asked ? asked : left - left / SPARE_SHARE;
     return true;

@@ -124,7 +124,8 @@ bool clb_cuda_experts_resize(struct clb_backend *be, uint64_t bytes, struct clb_
     uint32_t want = fit < x->n_expert ? (uint32_t)fit : x->n_expert;
     if (want < x->least)
         return clb_fail(err, CLB_NO_SPACE,
-                        "CUDA: %" PRIu64 " bytes are left for experts on device %d, but two of them "
+                        "CUDA: %" PRIu64
+                        " bytes are left for experts on device %d, but two of them "
                         "need %" PRIu64 "; a shorter context needs less",
                         bytes, be->device, table + x->least * x->slot_bytes);
     while (x->n_slot > want)

@@ -1,6 +1,6 @@
 /* cuda_heads_up.c - k_up and v_up of MLA, cut up by head. In the file the rows of all heads follow
- * each other, so that a head may begin inside a tile; on the device each head has a block: its tiles,
- * then its row scales. All heads are then one grouped product, as experts are. */
+ * each other, so that a head may begin inside a tile; on the device each head has a block: its
+ * tiles, then its row scales. All heads are then one grouped product, as experts are. */
 #include "kernels/cuda/cuda.h"
 
 #include <string.h>

@@ -14,8 +14,8 @@ bool clb_cuda_ok(cudaError_t e, struct clb_err *err, const char *what)
     if (e == cudaSuccess)
         return true;
     cudaGetLastError(); /* told once */
-    return clb_fail(err, e == cudaErrorMemoryAllocation ? CLB_NO_SPACE : CLB_DEVICE,
-                    "CUDA: %s: %s", what, cudaGetErrorString(e));
+    return clb_fail(err, e == cudaErrorMemoryAllocation ? CLB_NO_SPACE : CLB_DEVICE, "CUDA: %s: %s",
+                    what, cudaGetErrorString(e));
 }
 
 bool clb_cuda_launched(const struct clb_backend *be, const struct clb_acts *x, struct clb_err *err,

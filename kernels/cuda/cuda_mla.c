@@ -1,7 +1,7 @@
-/* cuda_mla.c - multi-head latent attention, absorbed as on the CPU (kernels/cpu/cpu_mla.c): k_up takes
- * queries into the latent's space, v_up takes what was mixed out of latents to values. Rows of all
- * heads lie head by head, so that both are one grouped product: a head is an expert whose rows are
- * all rows of the pass. */
+/* cuda_mla.c - multi-head latent attention, absorbed as on the CPU (kernels/cpu/cpu_mla.c): k_up
+ * takes queries into the latent's space, v_up takes what was mixed out of latents to values. Rows
+ * of all heads lie head by head, so that both are one grouped product: a head is an expert whose
+ * rows are all rows of the pass. */
 #include "kernels/cuda/cuda.h"
 
 /* n values of every head and row between [row][head] and [head][row] order. */
@@ -13,8 +13,8 @@ static void slice(struct clb_acts *x, uint32_t n_head, struct clb_cuda_slice s)
 }
 
 /* The rows of every head, times its matrix, to head_out. */
-static void each_head(struct clb_backend *be, struct clb_acts *x,
-                      const struct clb_cuda_per_head *m, const struct clb_cuda_rows *in)
+static void each_head(struct clb_backend *be, struct clb_acts *x, const struct clb_cuda_per_head *m,
+                      const struct clb_cuda_rows *in)
 {
     const struct clb_matrix *w = &m->w;
     struct clb_cuda_product p = clb_cuda_product_of(be, w->dtype, w->rows, w->cols, w->book);
@@ -146,8 +146,7 @@ void clb_cuda_mla_project(struct clb_backend *be, struct clb_acts *x,
     clb_cuda_finish_heads(be, x, rotate, l->w.index);
 }
 
-void clb_cuda_mla_values(struct clb_backend *be, struct clb_acts *x,
-                         const struct clb_cuda_layer *l)
+void clb_cuda_mla_values(struct clb_backend *be, struct clb_acts *x, const struct clb_cuda_layer *l)
 {
     const struct clb_arch *a = be->host->arch;
     enum clb_cuda_kind kind = clb_cuda_kind(l->w.o.dtype);

@@ -57,9 +57,8 @@ bool clb_cuda_gate(struct clb_backend *be, struct clb_acts *x, const struct clb_
         g.product.ldx = x->ld_expert;
     }
     clb_cuda_moe_gate(&g, x->stream);
-    x->routes = (struct clb_routes){
-        .n_row = x->p->n_row, .top_k = g.top_k, .n_expert = l->n_expert
-    };
+    x->routes =
+        (struct clb_routes){ .n_row = x->p->n_row, .top_k = g.top_k, .n_expert = l->n_expert };
     return clb_cuda_launched(be, x, err, "Gate");
 }
 

@@ -1,5 +1,5 @@
-/* cuda_pass.c - the start and the end of a pass: what the host knows goes to the device in one copy,
- * embedding; final norm, output, and the wait for logits. */
+/* cuda_pass.c - the start and the end of a pass: what the host knows goes to the device in one
+ * copy, embedding; final norm, output, and the wait for logits. */
 #include "kernels/cuda/cuda.h"
 
 #include <string.h>
@@ -90,8 +90,8 @@ static bool send(struct clb_acts *x, struct clb_err *err)
     const struct clb_pass *p = x->p;
     size_t n = (size_t)((uint8_t *)(x->here.table + (size_t)p->n_seq * x->ld_table) - x->pin);
 
-    return clb_cuda_ok(cudaMemcpyAsync(x->block, x->pin, n, cudaMemcpyHostToDevice, x->stream),
-                       err, "starting a pass");
+    return clb_cuda_ok(cudaMemcpyAsync(x->block, x->pin, n, cudaMemcpyHostToDevice, x->stream), err,
+                       "starting a pass");
 }
 
 bool clb_cuda_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_weights *w,

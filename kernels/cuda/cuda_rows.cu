@@ -1,4 +1,5 @@
-// cuda_rows.cu - steps on rows: the input of a branch, rows that are scaled, logits that are capped.
+// cuda_rows.cu - steps on rows: the input of a branch, rows that are scaled, logits that are
+// capped.
 #include "kernels/cuda/rows.cuh"
 
 static __global__ void __launch_bounds__(ROW_THREADS)

@@ -37,9 +37,9 @@ static bool check_mlp(struct clb_backend *be, const struct clb_matrix part[CLB_P
 
 static bool check_layer(struct clb_backend *be, const struct clb_layer *l, struct clb_err *err)
 {
-    const struct clb_matrix *const dense[] = { &l->q,    &l->k,    &l->v,    &l->o,
-                                               &l->q_a,  &l->kv_a, &l->k_up, &l->v_up,
-                                               &l->shared_gate };
+    const struct clb_matrix *const dense[] = { &l->q,    &l->k,    &l->v,
+                                               &l->o,    &l->q_a,  &l->kv_a,
+                                               &l->k_up, &l->v_up, &l->shared_gate };
     struct clb_matrix expert[CLB_PARTS];
 
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
@@ -117,12 +117,13 @@ static struct clb_matrix matrix(const struct clb_backend *be, struct clb_matrix 
 
 static void move_layer(const struct clb_backend *be, struct clb_layer *l)
 {
-    const float **const vector[] = { &l->attn_norm, &l->attn_norm_bias, &l->q_norm,
-                                     &l->k_norm,    &l->sinks,          &l->q_a_norm,
-                                     &l->kv_a_norm, &l->mlp_norm,       &l->mlp_norm_bias,
+    const float **const vector[] = { &l->attn_norm,        &l->attn_norm_bias, &l->q_norm,
+                                     &l->k_norm,           &l->sinks,          &l->q_a_norm,
+                                     &l->kv_a_norm,        &l->mlp_norm,       &l->mlp_norm_bias,
                                      &l->router_correction };
-    struct clb_matrix *const dense[] = { &l->q,   &l->k,    &l->v,      &l->o,        &l->q_a,
-                                         &l->kv_a, &l->router, &l->router_in, &l->shared_gate };
+    struct clb_matrix *const dense[] = { &l->q,      &l->k,         &l->v,
+                                         &l->o,      &l->q_a,       &l->kv_a,
+                                         &l->router, &l->router_in, &l->shared_gate };
 
     for (size_t i = 0; i < sizeof vector / sizeof *vector; i++)
         *vector[i] = clb_cuda_there(be, *vector[i]);

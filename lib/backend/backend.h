@@ -48,11 +48,11 @@ struct clb_routes {
 };
 
 struct clb_backend_options {
-    unsigned n_thread;     /* 0: clb_pool_default_threads */
-    const char *cpu_level; /* NULL: the best this machine has; else a name, refused with
-                              the reason when lacking */
-    bool no_routing_cache; /* tests: rebuild the index map every time */
-    struct clb_slab *slab; /* borrowed: where activations come from */
+    unsigned n_thread;           /* 0: clb_pool_default_threads */
+    const char *cpu_level;       /* NULL: the best this machine has; else a name, refused with
+                                    the reason when lacking */
+    bool no_routing_cache;       /* tests: rebuild the index map every time */
+    struct clb_slab *slab;       /* borrowed: where activations come from */
     const struct clb_numa *numa; /* borrowed: where threads go; NULL: anywhere */
     /* of a device */
     const struct clb_slab_options *slab_options; /* borrowed while it opens: sizes of its slabs */
@@ -79,7 +79,8 @@ struct clb_device_ops {
     /* Dense weights are there, and run_bytes are left for all runs: the rest of the memory may hold
      * experts. *wanted: upload them. */
     bool (*reserve)(struct clb_backend *be, uint64_t run_bytes, bool *wanted, struct clb_err *err);
-    /* One expert from host memory, which may go as soon as this returns. *full: no room for more. */
+    /* One expert from host memory, which may go as soon as this returns. *full: no room for more.
+     */
     bool (*upload)(struct clb_backend *be, uint32_t layer, uint32_t expert, const uint8_t *block,
                    bool *full, struct clb_err *err);
     bool (*settle)(struct clb_backend *be, struct clb_err *err);
@@ -92,7 +93,7 @@ struct clb_device_ops {
 };
 
 struct clb_backend_ops {
-    const char *name; /* "cpu", "cuda" */
+    const char *name;                    /* "cpu", "cuda" */
     const struct clb_device_ops *device; /* NULL: it computes in host memory */
 
     bool (*open)(struct clb_backend **out, const struct clb_backend_options *o,
@@ -133,8 +134,8 @@ struct clb_backend_ops {
     bool (*moe_scatter)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                         const struct clb_routes **routes, struct clb_err *err);
     /* each active expert on all its rows; block[i] is where the weights of routes->active[i] lie,
-     * or NULL: not in this call; block NULL: all are at hand (a store that cannot hold all active experts at once makes several
-     * calls) */
+     * or NULL: not in this call; block NULL: all are at hand (a store that cannot hold all active
+     * experts at once makes several calls) */
     bool (*moe_experts)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                         const uint8_t *const *block, struct clb_err *err);
     /* weighted sum in ascending rank, shared experts, residual */
@@ -152,8 +153,10 @@ extern const struct clb_backend_ops clb_backend_cpu;
 extern const struct clb_backend_ops clb_backend_cuda;
 #endif
 
-/* By name ("cpu", "cuda"; NULL: cpu). CLB_UNSUPPORTED with the reason and what to do when this
- * build has no such backend. */
+/* By name ("cpu", "cuda"). CLB_UNSUPPORTED with the reason and what to do when this build has no
+ * such backend. */
 const struct clb_backend_ops *clb_backend_find(const char *name, struct clb_err *err);
+/* The backend of a device that this build has; NULL: none. */
+const struct clb_backend_ops *clb_backend_device(void);
 
 #endif

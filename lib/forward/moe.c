@@ -10,9 +10,8 @@ bool clb_moe(struct clb_run *r, const struct clb_layer *l, struct clb_err *err)
     if (!clb_lap(r, CLB_STAGE_GATE, op->moe_gate(be, r->x, l, err)) ||
         !clb_lap(r, CLB_STAGE_SCATTER, op->moe_scatter(be, r->x, l, &routes, err)) ||
         !clb_lap(r, CLB_STAGE_EXPERTS,
-                 routes && !routes->at_hand
-                     ? clb_moe_experts(r, l, routes, err)
-                     : op->moe_experts(be, r->x, l, NULL, err)) ||
+                 routes && !routes->at_hand ? clb_moe_experts(r, l, routes, err)
+                                            : op->moe_experts(be, r->x, l, NULL, err)) ||
         !clb_lap(r, CLB_STAGE_GATHER, op->moe_gather(be, r->x, l, err)))
         return false;
     if (r->profile && routes)

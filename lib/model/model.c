@@ -1,6 +1,7 @@
 #include "lib/model/model.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +97,42 @@ static bool slabs_disabled(void)
     return v && !strcmp(v, "1");
 }
 
+static void close_backend(struct clb_model *m)
+{
+    if (m->be)
+        m->op->close(m->be);
+    m->be = NULL;
+}
+
+/* The device can hold the model, and something beside it. */
+static bool try_backend(struct clb_model *m, const struct clb_backend_ops *op,
+                        const struct clb_backend_options *o, struct clb_err *err)
+{
+    m->op = op;
+    if (!op->open(&m->be, o, err) || (op->device && !op->device->bind(m->be, &m->weights, err)))
+        return false;
+    if (op->device && op->device->available(m->be) == 0)
+        return clb_fail(err, CLB_NO_SPACE,
+                        "the device has not enough memory for the dense weights of this model");
+    return true;
+}
+
+/* A device if there is one that can, else the CPU. */
+static bool auto_backend(struct clb_model *m, const struct clb_backend_options *o,
+                         struct clb_err *err)
+{
+    const struct clb_backend_ops *device = clb_backend_device();
+
+    if (device && try_backend(m, device, o, err))
+        return true;
+    if (device) {
+        close_backend(m);
+        snprintf(m->why_cpu, sizeof m->why_cpu, "%s", err->text);
+        *err = (struct clb_err){ 0 };
+    }
+    return try_backend(m, &clb_backend_cpu, o, err);
+}
+
 static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
                          struct clb_err *err)
 {
@@ -104,9 +141,6 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
                                                  .residence = &m->residence };
     memcpy(m->slab_options.class_bytes, o->slab_classes, sizeof o->slab_classes);
     if (!clb_slab_new(&m->slab, &m->slab_options, &m->ledger[CLB_POOL_ACTIVATIONS], err))
-        return false;
-    m->op = clb_backend_find(o->backend, err);
-    if (!m->op)
         return false;
     struct clb_backend_options bo = {
         .n_thread = o->n_thread,
@@ -121,8 +155,10 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
     };
     m->upload = o->upload;
     m->upload_arg = o->upload_arg;
-    return m->op->open(&m->be, &bo, err) &&
-           (!m->op->device || m->op->device->bind(m->be, &m->weights, err));
+    if (!o->backend || !strcmp(o->backend, "auto"))
+        return auto_backend(m, &bo, err);
+    const struct clb_backend_ops *op = clb_backend_find(o->backend, err);
+    return op && try_backend(m, op, &bo, err);
 }
 
 static void decide_residence(struct clb_model *m, const struct clb_model_options *o)
@@ -161,8 +197,7 @@ void clb_model_close(struct clb_model *m)
 {
     if (!m)
         return;
-    if (m->be)
-        m->op->close(m->be);
+    close_backend(m);
     clb_slab_free(m->slab);
     clb_experts_free(m->experts);
     clb_resident_end(m);

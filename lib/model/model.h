@@ -18,14 +18,14 @@ typedef void clb_upload_fn(void *arg, uint64_t done, uint64_t total);
 struct clb_model_options {
     unsigned n_thread;     /* 0: clb_pool_default_threads */
     const char *cpu_level; /* NULL: the best */
-    const char *backend;   /* NULL: "cpu" */
+    const char *backend;   /* NULL, "auto": a device when there is one that can run the model */
     uint64_t memory;       /* most bytes for weights and all runs together; 0: no limit */
     bool verify;           /* checksums of blocks on first touch */
     bool mlock;            /* lock weights and the memory of runs */
     enum clb_numa_mode numa;
     bool no_routing_cache;
     size_t slab_classes[CLB_SLAB_CLASSES]; /* all 0: the slab's defaults */
-    uint32_t device;       /* of backends that have several */
+    uint32_t device;                       /* of backends that have several */
     uint64_t gpu_memory;   /* most bytes of the device for all of it; 0: what is free */
     clb_upload_fn *upload; /* told how far the weights are on their way to a device; or NULL */
     void *upload_arg;
@@ -46,17 +46,18 @@ struct clb_model {
     struct clb_residence residence; /* of all memory but small things */
     const uint8_t *locked;          /* weights that were locked in the file's mapping */
     uint64_t locked_bytes;
-    const uint8_t **block; /* [largest n_expert] scratch of a pass */
-    uint64_t available;    /* memory that the system had left; 0: unknown */
-    bool is_large;         /* the file is larger than that */
-    uint64_t dense_bytes;  /* of the file without expert blocks */
-    uint64_t limit;        /* of memory; 0: none */
-    uint64_t committed;    /* bytes that open runs were promised; under the turn */
+    const uint8_t **block;     /* [largest n_expert] scratch of a pass */
+    uint64_t available;        /* memory that the system had left; 0: unknown */
+    bool is_large;             /* the file is larger than that */
+    uint64_t dense_bytes;      /* of the file without expert blocks */
+    uint64_t limit;            /* of memory; 0: none */
+    uint64_t committed;        /* bytes that open runs were promised; under the turn */
     uint64_t committed_device; /* likewise, on the device */
     struct clb_ledger device;  /* all memory of the device */
+    char why_cpu[512];         /* what "auto" found instead of a device; "": nothing to say */
     clb_upload_fn *upload;
     void *upload_arg;
-    pthread_mutex_t lock;  /* of the two tickets */
+    pthread_mutex_t lock; /* of the two tickets */
     pthread_cond_t called;
     uint64_t ticket, serving; /* whose turn it is: in order of arrival */
 };
@@ -79,9 +80,9 @@ void clb_model_end_turn(struct clb_model *m);
 /* Whether a cache instead of the mapping holds the experts. */
 bool clb_model_has_cache(const struct clb_model *m);
 
-/* A run (batch, infer call) needs `bytes` beside the weights, and `device` bytes on the device, from
- * now until release. Under a memory limit the expert cache takes what is left; CLB_NO_SPACE when
- * that is too little for one layer. Where a device computes, its weights are there afterwards.
+/* A run (batch, infer call) needs `bytes` beside the weights, and `device` bytes on the device,
+ * from now until release. Under a memory limit the expert cache takes what is left; CLB_NO_SPACE
+ * when that is too little for one layer. Where a device computes, its weights are there afterwards.
  * Both wait for the turn. */
 bool clb_model_commit(struct clb_model *m, uint64_t bytes, uint64_t device, struct clb_err *err);
 void clb_model_release(struct clb_model *m, uint64_t bytes, uint64_t device);

@@ -70,16 +70,17 @@ bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err)
 {
     if (p->device > p->device_available)
         return clb_fail(err, CLB_NO_SPACE,
-                        "needs %" PRIu64 " bytes on the device beside the weights (KV cache %" PRIu64
+                        "needs %" PRIu64
+                        " bytes on the device beside the weights (KV cache %" PRIu64
                         ", activations %" PRIu64 "), but %" PRIu64
                         " are left there; a shorter context needs less",
                         p->device, p->kv_cache, p->activations, p->device_available);
     if (p->available == 0 || clb_plan_host_bytes(p) <= p->available)
         return true;
-    return clb_fail(
-        err, CLB_NO_SPACE,
-        "needs %" PRIu64 " bytes beside the weights (KV cache %" PRIu64 ", activations %" PRIu64
-        ", host buffers %" PRIu64 "), but %" PRIu64 " are available; a shorter context needs less",
-        clb_plan_host_bytes(p), p->device ? 0 : p->kv_cache, p->device ? 0 : p->activations,
-        p->host_buffers, p->available);
+    return clb_fail(err, CLB_NO_SPACE,
+                    "needs %" PRIu64 " bytes beside the weights (KV cache %" PRIu64
+                    ", activations %" PRIu64 ", host buffers %" PRIu64 "), but %" PRIu64
+                    " are available; a shorter context needs less",
+                    clb_plan_host_bytes(p), p->device ? 0 : p->kv_cache,
+                    p->device ? 0 : p->activations, p->host_buffers, p->available);
 }

@@ -14,9 +14,9 @@ struct clb_run_shape {
 struct clb_memory_plan {
     uint64_t weights; /* the file, or dense weights and the expert cache under a memory limit */
     uint64_t kv_cache, activations, host_buffers, total;
-    uint64_t locked;    /* of the total: weights, KV cache and activations, or nothing */
-    uint64_t available; /* what the system or the limit leaves for all of it; 0: unknown */
-    uint64_t device;    /* of the total: KV cache and activations, where a device computes */
+    uint64_t locked;           /* of the total: weights, KV cache and activations, or nothing */
+    uint64_t available;        /* what the system or the limit leaves for all of it; 0: unknown */
+    uint64_t device;           /* of the total: KV cache and activations, where a device computes */
     uint64_t device_available; /* what the device has for them, beside dense weights */
     uint32_t context;
     enum clb_kv_dtype kv_dtype;

@@ -156,8 +156,8 @@ bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *
         most = most < CLB_MAX_TOP_K ? most : CLB_MAX_TOP_K;
         if (top_k > most) {
             clb_fail(err, CLB_USAGE,
-                     "%u experts per token: layer %u has %u experts and can use at most %u",
-                     top_k, l, m->weights.layer[l].n_expert, most);
+                     "%u experts per token: layer %u has %u experts and can use at most %u", top_k,
+                     l, m->weights.layer[l].n_expert, most);
             return clb_err_place(err, NULL, "experts_per_token", CLB_NO_OFFSET);
         }
     }

@@ -21,16 +21,16 @@ struct clb_runner {
     struct clb_kv_pool *pool;
     struct clb_acts *acts;
     struct clb_acts_shape shape;
-    struct clb_carver host;        /* one block, owned: host.base */
-    uint64_t block_bytes;          /* of it */
-    uint64_t host_bytes;           /* of the block, and aside */
+    struct clb_carver host;               /* one block, owned: host.base */
+    uint64_t block_bytes;                 /* of it */
+    uint64_t host_bytes;                  /* of the block, and aside */
     uint64_t committed, committed_device; /* to be released */
-    struct clb_profile *profile;   /* NULL: not wanted */
-    struct clb_pass pass;          /* its arrays, below, are in the host block */
-    int32_t *token;                /* [max_rows] */
-    uint32_t *position, *sequence; /* [max_rows] */
-    uint32_t *logit_row;           /* [max_logits] */
-    struct clb_kv_seq **seq;       /* [max_seqs] */
+    struct clb_profile *profile;          /* NULL: not wanted */
+    struct clb_pass pass;                 /* its arrays, below, are in the host block */
+    int32_t *token;                       /* [max_rows] */
+    uint32_t *position, *sequence;        /* [max_rows] */
+    uint32_t *logit_row;                  /* [max_logits] */
+    struct clb_kv_seq **seq;              /* [max_seqs] */
 };
 
 /* Computes the plan and nothing else. */

@@ -19,7 +19,9 @@ struct rig {
     struct clb_experts *experts;
     struct clb_ledger ledger;
     struct clb_slab *slab;
+    const struct clb_backend_ops *op;
     struct clb_backend *be;
+    struct clb_ledger device;
     struct clb_acts *x;
     struct clb_kv_pool *kv;
     const uint8_t *block[64];
@@ -31,6 +33,8 @@ struct rig {
 struct rig_options {
     struct tiny_options model;
     const struct tiny *file; /* borrowed; NULL: build `model` */
+    const struct clb_backend_ops *op; /* NULL: the CPU's */
+    uint64_t device_memory;  /* of backends with a device; 0: what there is */
     enum clb_kv_dtype kv;
     unsigned n_thread;
     const char *level;
@@ -39,11 +43,30 @@ struct rig_options {
     uint32_t max_rows; /* 0: the most that fits */
 };
 
+/* Weights to the device, `run` bytes are left for activations and KV cache. */
+static inline bool rig_upload(struct rig *g, uint64_t run, struct clb_err *err)
+{
+    const struct clb_device_ops *d = g->op->device;
+    bool wanted, full = false;
+
+    if (!d->reserve(g->be, run, &wanted, err))
+        return false;
+    for (uint32_t i = 0; wanted && i < g->reader.n_expert_layers; i++)
+        for (uint32_t e = 0; e < g->reader.experts[i].count; e++)
+            if (!d->upload(g->be, g->reader.experts[i].layer, e,
+                           g->reader.data + g->reader.experts[i].offset[e], &full, err))
+                return false;
+    return d->settle(g->be, err);
+}
+
 static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct clb_err *err)
 {
+    const struct clb_device_ops *d = g->op->device;
     struct clb_backend_options bo = { .n_thread = o->n_thread,
                                       .cpu_level = o->level,
-                                      .no_routing_cache = o->no_routing_cache };
+                                      .no_routing_cache = o->no_routing_cache,
+                                      .device_memory = o->device_memory,
+                                      .device_ledger = &g->device };
     struct clb_acts_shape shape = {
         .max_rows = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
         .max_logits = RIG_SEQS * RIG_CONTEXT,
@@ -51,24 +74,34 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
         .max_context = RIG_CONTEXT,
         .kv_dtype = o->kv,
     };
+    struct clb_kv_where where = { 0 };
     struct clb_kv_shape kv;
 
     if (!clb_slab_new(&g->slab, &(struct clb_slab_options){ 0 }, &g->ledger, err))
         return false;
     bo.slab = g->slab;
-    return clb_backend_cpu.open(&g->be, &bo, err) &&
-           clb_backend_cpu.acts_new(g->be, &g->x, &g->reader.arch, &shape, err) &&
-           clb_kv_shape_init(&kv, &g->reader.arch, o->kv) &&
-           clb_kv_pool_new(&g->kv, &kv, RIG_SEQS * RIG_CONTEXT / CLB_KV_BLOCK,
-                           &(struct clb_kv_where){ 0 }, err);
+    if (!g->op->open(&g->be, &bo, err) ||
+        !(d ? d->kv_shape(&kv, &g->reader.arch, o->kv, err)
+            : clb_kv_shape_init(&kv, &g->reader.arch, o->kv)) ||
+        (d && !d->bind(g->be, &g->w, err)))
+        return false;
+    uint32_t n_block = RIG_SEQS * RIG_CONTEXT / CLB_KV_BLOCK;
+    if (d) {
+        uint64_t acts = g->op->acts_bytes(g->be, &g->reader.arch, &shape);
+        where.memory = d->memory(g->be);
+        if (!rig_upload(g, n_block * kv.block_bytes + acts, err))
+            return false;
+    }
+    return g->op->acts_new(g->be, &g->x, &g->reader.arch, &shape, err) &&
+           clb_kv_pool_new(&g->kv, &kv, n_block, &where, err);
 }
 
 static inline void rig_close(struct rig *g)
 {
     clb_kv_pool_free(g->kv);
     if (g->be)
-        clb_backend_cpu.acts_free(g->be, g->x);
-    clb_backend_cpu.close(g->be);
+        g->op->acts_free(g->be, g->x);
+    g->op->close(g->be);
     clb_slab_free(g->slab);
     clb_experts_free(g->experts);
     clb_weights_done(&g->w);
@@ -82,7 +115,7 @@ static inline bool rig_open(struct rig *g, const struct rig_options *o)
     const struct clb_experts_options eo = { .budget = o->budget, .ledger = &g->ledger };
     struct clb_err err = { 0 };
 
-    *g = (struct rig){ 0 };
+    *g = (struct rig){ .op = o->op ? o->op : &clb_backend_cpu };
     if (!o->file && !tiny_build(&g->file, &o->model))
         return false;
     if (!clb_reader_open_memory(&g->reader, file->bytes, file->n, &err) ||
@@ -94,7 +127,7 @@ static inline bool rig_open(struct rig *g, const struct rig_options *o)
         return false;
     }
     g->engine = (struct clb_engine){
-        .op = &clb_backend_cpu, .be = g->be, .w = &g->w, .experts = g->experts, .block = g->block
+        .op = g->op, .be = g->be, .w = &g->w, .experts = g->experts, .block = g->block
     };
     for (int i = 0; i < RIG_SEQS; i++) {
         g->seq[i] = (struct clb_kv_seq){
@@ -130,7 +163,8 @@ static inline bool rig_pass(struct rig *g, const struct rig_batch *b, uint32_t d
                           .seq = g->seqs,
                           .n_seq = b->n_seq,
                           .logit_row = row,
-                          .top_k = b->top_k };
+                          .top_k = b->top_k,
+                          .want_routes = b->profile != NULL };
     size_t vocab = g->reader.arch.vocab_size;
     struct clb_err err = { 0 };
 
