@@ -186,8 +186,8 @@ struct clb_cuda_attention {
     uint32_t window, chunk;   /* 0: none */
     float scale, softcap;     /* softcap 0: none */
     const float *sink;        /* [n_head] or NULL */
-    /* value_dim values of head h of row r, and no others, go to r * ld_out + h * ld_head: as 16 bits,
-     * or to `wide` as f32, where that is not NULL */
+    /* value_dim values of head h of row r, and no others, go to r * ld_out + h * ld_head: in 16
+     * bits, or to `wide` as f32, where that is not NULL */
     uint16_t *out;
     float *wide;
     size_t ld_out, ld_head;
@@ -296,8 +296,8 @@ void clb_cuda_run_product(const struct clb_cuda_product *p, struct CUstream_st *
 /* The same for f32. */
 void clb_cuda_run_product_wide(const struct clb_cuda_product *p, struct CUstream_st *stream);
 
-/* What an expert reads where its weight scales the input: slot s of the row and rank that it belongs
- * to is x[row] * weight, as f32 or in 16 bits. */
+/* What an expert reads where its weight scales the input: slot of a row and rank = x[row] times the
+ * weight of both, as f32 or in 16 bits. */
 struct clb_cuda_scale_rows {
     uint32_t n_row, top_k, n;
     const float *x, *weight; /* [n_row][ld], [n_row * top_k] */

@@ -17,12 +17,12 @@ struct clb_layer {
     const float *sinks;                      /* [n_head] */
     struct clb_matrix q_a, kv_a, k_up, v_up; /* MLA */
     const float *q_a_norm, *kv_a_norm;
-    const float *mlp_norm, *mlp_norm_bias;  /* [hidden] */
-    struct clb_matrix router, router_in;    /* [n_expert][hidden]; bias inside */
-    const float *router_correction;         /* [n_expert] */
-    struct clb_matrix shared_gate;          /* [1][hidden] */
-    struct clb_matrix shared[CLB_PARTS];    /* gate, up [shared_size][hidden], down transposed */
-    struct clb_matrix dense[CLB_PARTS];     /* dense layers only */
+    const float *mlp_norm, *mlp_norm_bias; /* [hidden] */
+    struct clb_matrix router, router_in;   /* [n_expert][hidden]; bias inside */
+    const float *router_correction;        /* [n_expert] */
+    struct clb_matrix shared_gate;         /* [1][hidden] */
+    struct clb_matrix shared[CLB_PARTS];   /* gate, up [shared_size][hidden], down transposed */
+    struct clb_matrix dense[CLB_PARTS];    /* dense layers only */
     uint32_t n_expert, top_k;               /* 0: a dense layer */
     const struct clb_expert_layer *experts; /* how an expert's block is laid out; NULL: dense */
 };

@@ -127,7 +127,8 @@ static void a_branch_alone(void)
     std::vector<float> x = reals(r, 3 * ld, 2), w = reals(r, n, 1);
     device<float> dx(x), dw(w), wide(3 * n);
     struct clb_cuda_branch b = {
-        { true, CLB_NORM_RMS, dw.p, nullptr, 1e-5f }, wide.p, n, nullptr, clb_cuda_ld(n), false, nullptr
+        { true, CLB_NORM_RMS, dw.p, nullptr, 1e-5f }, wide.p, n, nullptr, clb_cuda_ld(n), false,
+        nullptr
     };
     int wrong = 0;
 
