@@ -10,6 +10,7 @@
 extern "C" {
 #endif
 
+#define CUDA_IS_EMULATED 1
 #define CUDART_VERSION 13000
 
 enum cudaError {

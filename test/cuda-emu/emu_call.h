@@ -75,4 +75,6 @@ void emu_capture_wait(cudaStream_t s, cudaEvent_t e);
 void emu_check_capture(const char *call);
 int emu_graph_leaks(void);
 
+int emu_library_leaks(void);
+
 #endif

@@ -24,8 +24,12 @@ void emu_peers(bool reach);
 void emu_fail(const char *function, int n, cudaError_t e);
 /* Calls of a function so far. */
 uint64_t emu_calls(const char *function);
+/* Whether a library of NVIDIA is installed (at first none is), and a function that none has (or
+ * NULL): "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2". */
+void emu_library(const char *file, bool there, const char *lacks);
 /* All of the above in words, as the variable EMU_CUDA has it for programs:
- * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,late=7,fail=cudaMalloc:2:3". */
+ * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,late=7,libraries=1,fail=cudaMalloc:2:3".
+ */
 void emu_configure(const char *words);
 /* Allocations, streams, events and graphs that live; prints each. */
 int emu_leaks(void);

@@ -127,6 +127,9 @@ static void configure(const std::string &name, const std::string &value)
         emu_capability((int)n, (int)(10 * n + 0.5) % 10);
     else if (name == "peers")
         emu_peers(n != 0);
+    else if (name == "libraries")
+        for (const char *file : { "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2" })
+            emu_library(file, n != 0, nullptr);
     else if (name == "late")
         emu_streams_late(true, (uint64_t)n);
     else if (name == "fail" && sscanf(value.c_str(), "%63[^:]:%d:%d", function, &nth, &error) == 3)

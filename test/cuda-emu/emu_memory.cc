@@ -137,7 +137,7 @@ static cudaError_t release(void *p, emu_memory kind, const char *call)
 
 int emu_leaks(void)
 {
-    int n = emu_stream_leaks() + emu_graph_leaks();
+    int n = emu_stream_leaks() + emu_graph_leaks() + emu_library_leaks();
 
     for (const auto &a : allocations) {
         printf("# emu: %zu bytes of %s memory were not freed\n", a.second.bytes,

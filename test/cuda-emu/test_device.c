@@ -1,0 +1,160 @@
+/* test_device.c - why a GPU cannot be used, in one sentence each; and the libraries that are opened
+ * where they are installed. */
+#include <string.h>
+
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_libs.h"
+#include "test/check.h"
+#include "test/cuda-emu/emu_control.h"
+
+enum { GB = 1 << 30 };
+
+static void begin(void)
+{
+    emu_devices(2, GB);
+    emu_driver(CUDART_VERSION);
+    emu_capability(8, 0);
+    emu_fail("", 0, cudaSuccess);
+}
+
+/* Opening fails with this code and text, and leaves no error in the runtime. */
+static bool refused(uint32_t index, enum clb_code code, const char *says)
+{
+    struct clb_cuda_device d;
+    struct clb_err err = { 0 };
+
+    if (clb_cuda_device_open(&d, index, &err))
+        return false;
+    if (err.code != code || !strstr(err.text, says))
+        printf("# %d: %s\n", err.code, err.text);
+    return err.code == code && strstr(err.text, says) && cudaGetLastError() == cudaSuccess;
+}
+
+static void a_device_is_opened(void)
+{
+    struct clb_cuda_device d;
+    struct clb_err err = { 0 };
+    int now;
+
+    begin();
+    CHECK(clb_cuda_device_open(&d, 1, &err));
+    CHECK_EQ(cudaGetDevice(&now), cudaSuccess);
+    CHECK_EQ(now, 1);
+    CHECK_EQ(d.index, 1);
+    CHECK_EQ(d.major * 10 + d.minor, 80);
+    CHECK_EQ(d.n_sm, 4);
+    CHECK_EQ(d.memory, GB);
+    CHECK_EQ(d.available, GB);
+    CHECK_STR(d.name, "Emulated GPU");
+    CHECK(clb_cuda_device_open(&d, 0, &err));
+}
+
+static void why_there_is_none(void)
+{
+    begin();
+    CHECK(refused(2, CLB_USAGE, "there is no device 2: see 'nvidia-smi -L'"));
+    emu_devices(1, GB);
+    CHECK(refused(1, CLB_USAGE, "there is no device 1: the only one is 0"));
+    CHECK(refused(UINT32_MAX, CLB_USAGE, "there is no device 4294967295"));
+    emu_devices(0, 0);
+    CHECK(refused(0, CLB_UNSUPPORTED, "the NVIDIA driver shows no GPU"));
+    emu_driver(12040);
+    CHECK(refused(0, CLB_UNSUPPORTED, "driver supports CUDA 12.4, but this build needs 13.0"));
+    emu_driver(0);
+    CHECK(refused(0, CLB_UNSUPPORTED, "no NVIDIA driver is installed here"));
+    begin();
+    emu_capability(7, 0);
+    CHECK(refused(0, CLB_UNSUPPORTED,
+                  "device 0 (Emulated GPU) has compute capability 7.0, but this build needs 7.5"));
+    emu_capability(7, 5);
+    struct clb_cuda_device d;
+    struct clb_err err = { 0 };
+    CHECK(clb_cuda_device_open(&d, 0, &err));
+}
+
+static void calls_that_fail_are_told(void)
+{
+    static const struct {
+        const char *call;
+        cudaError_t e;
+        enum clb_code code;
+        const char *says;
+    } cases[] = {
+        { "cudaGetDeviceCount", cudaErrorSystemDriverMismatch, CLB_UNSUPPORTED, "restart" },
+        { "cudaGetDeviceCount", cudaErrorInitializationError, CLB_DEVICE,
+          "CUDA does not start (driver 13.0): initialization error" },
+        { "cudaGetDeviceProperties", cudaErrorUnknown, CLB_DEVICE, "does not say what it is" },
+        { "cudaDeviceGetAttribute", cudaErrorUnknown, CLB_DEVICE, "does not say what it is" },
+        { "cudaSetDevice", cudaErrorMemoryAllocation, CLB_NO_SPACE, "no memory left" },
+        { "cudaMemGetInfo", cudaErrorMemoryAllocation, CLB_NO_SPACE, "no memory left" },
+        { "cudaSetDevice", cudaErrorDevicesUnavailable, CLB_DEVICE, "by another program alone" },
+        { "cudaSetDevice", cudaErrorNoKernelImageForDevice, CLB_UNSUPPORTED, "CUDA_ARCHS=80" },
+        { "cudaSetDevice", cudaErrorLaunchFailure, CLB_DEVICE,
+          "device 0 (Emulated GPU) does not start: unspecified launch failure" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        begin();
+        emu_fail(cases[i].call, 1, cases[i].e);
+        CHECK(refused(0, cases[i].code, cases[i].says));
+    }
+}
+
+static bool about_says(const char *what)
+{
+    char text[400];
+
+    clb_cuda_about(text, sizeof text);
+    if (!strstr(text, what))
+        printf("# %s\n", text);
+    return strstr(text, what) != NULL;
+}
+
+static void what_there_is_in_words(void)
+{
+    char small[20];
+
+    begin();
+    CHECK(
+        about_says("CUDA 13.0, driver for 13.0; device 0: Emulated GPU (1 GB, sm_80); device 1: "));
+    CHECK(about_says("; no cuBLASLt, no cuDNN, no NCCL"));
+    emu_configure("libraries=1");
+    CHECK(about_says("; cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.3"));
+    clb_cuda_about(small, sizeof small);
+    CHECK_STR(small, "CUDA 13.0, driver f");
+    emu_configure("libraries=0,capability=6.1");
+    CHECK(about_says("sm_61, too old"));
+    emu_driver(0);
+    CHECK(about_says("CUDA 13.0: no NVIDIA driver is installed here"));
+}
+
+static void libraries_that_are_not_there(void)
+{
+    struct clb_cuda_blas b;
+
+    CHECK(!clb_cuda_blas_open(&b));
+    CHECK_STR(b.lib.reason, "libcublasLt.so.13 is not found");
+    CHECK(!b.lib.library);
+    clb_cuda_blas_close(&b);
+    emu_library("libcublasLt.so.13", true, "cublasLtMatmul");
+    CHECK(!clb_cuda_blas_open(&b));
+    CHECK_STR(b.lib.reason, "libcublasLt.so.13 has no cublasLtMatmul");
+    emu_library("libcublasLt.so.13", true, NULL);
+    CHECK(clb_cuda_blas_open(&b));
+    CHECK_EQ(b.lib.major, 13);
+    CHECK_EQ(b.lib.minor, 1);
+    clb_cuda_blas_close(&b);
+    emu_library("libcublasLt.so.13", false, NULL);
+}
+
+int main(void)
+{
+    TEST(a_device_is_opened);
+    TEST(why_there_is_none);
+    TEST(calls_that_fail_are_told);
+    TEST(what_there_is_in_words);
+    TEST(libraries_that_are_not_there);
+    begin();
+    CHECK_EQ(emu_leaks(), 0);
+    return test_result() || test_bad;
+}
