@@ -149,9 +149,7 @@ struct clb_backend_ops {
 };
 
 extern const struct clb_backend_ops clb_backend_cpu;
-#ifdef CLB_CUDA
-extern const struct clb_backend_ops clb_backend_cuda;
-#endif
+extern const struct clb_backend_ops clb_backend_cuda; /* only in builds that have it */
 
 /* By name ("cpu", "cuda"). CLB_UNSUPPORTED with the reason and what to do when this build has no
  * such backend. */
