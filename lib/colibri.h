@@ -84,12 +84,17 @@ enum colibri_numa {
     COLIBRI_NUMA_OFF = 3
 };
 
+/* Of `total` bytes of experts, `done` have been copied to the GPU. */
+typedef void colibri_upload_fn(void *arg, uint64_t done, uint64_t total);
+
 struct colibri_load_options {
     size_t size;
     uint32_t threads;      /* 0: one per physical core allowed by affinity and cgroup quota */
     /* NULL: the best; "scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm": this one */
     const char *cpu_level;
-    const char *backend;   /* NULL or "cpu" */
+    /* "cpu", "cuda"; NULL or "auto": a GPU where this build and machine have one that can run the
+     * model, else the CPU */
+    const char *backend;
     /* Most bytes for everything that the model and its sessions need; 0: no limit. With one, expert
      * weights are cached instead of mapped, and activation slabs are off. */
     uint64_t memory;
@@ -102,6 +107,12 @@ struct colibri_load_options {
      * limit of locked memory (RLIMIT_MEMLOCK) or the memory is too small. */
     bool mlock;
     int32_t numa; /* enum colibri_numa */
+    uint32_t device; /* which GPU */
+    /* Most bytes of its memory; 0: what is free. What does not fit stays in the memory of the host,
+     * and is copied when it is needed. */
+    uint64_t gpu_memory;
+    colibri_upload_fn *on_upload; /* may be NULL; called by the first call that needs the weights */
+    void *on_upload_arg;
 };
 
 /* NULL: colibri_last_error() says why. */
@@ -138,9 +149,13 @@ struct colibri_model_info {
     int32_t top_k;
     uint32_t n_text_eos; /* the last of eos_token that only the tokenizer names: text ends there */
     bool has_chat_template;
+    const char *no_device; /* why backend "auto" did not take a GPU; "": this build has none */
 };
 COLIBRI_API int colibri_model_info(const struct colibri_model *model,
                                    struct colibri_model_info *info);
+/* In one line, for people: GPUs, their driver and libraries, or why there are none; "" when this
+ * build cannot use any. Cut to `size` bytes with its NUL. */
+COLIBRI_API void colibri_describe_devices(char *text, size_t size);
 
 /* -- whole sequences at once ------------------------------------------------------------------- */
 
@@ -196,6 +211,8 @@ struct colibri_memory_plan {
     uint32_t context;   /* the options with their defaults resolved */
     int32_t kv_dtype;
     uint64_t locked; /* bytes of the total that are locked in memory */
+    uint64_t device; /* bytes of the total that are of a GPU: KV cache and activations */
+    uint64_t device_available; /* what it has for them beside dense weights */
 };
 COLIBRI_API int colibri_plan_batch(const struct colibri_model *model,
                                    const struct colibri_batch_options *options,
@@ -335,6 +352,7 @@ struct colibri_memory_stats {
     size_t size;
     struct colibri_pool_stats weights, activations, host;
     uint64_t locked; /* bytes locked in memory now */
+    struct colibri_pool_stats device; /* of a GPU: weights, KV cache and activations */
 };
 COLIBRI_API int colibri_memory_stats(const struct colibri_model *model,
                                      struct colibri_memory_stats *stats);

@@ -15,6 +15,7 @@
 #include "cmd/colibri-bench/machine.h"
 #include "lib/base/err.h"
 #include "lib/base/str.h"
+#include "lib/cli/engine.h"
 #include "lib/colibri.h"
 
 #define BENCH_NAME "colibri-bench"
@@ -34,7 +35,8 @@ struct bench_options {
     bool ids; /* documents are token ids */
     bool quiet, verbose;
     bool mlock;
-    const char *cpu_level, *backend, *numa;
+    const char *cpu_level, *numa;
+    struct clb_where where;
     uint64_t memory; /* bytes; 0: no limit */
 };
 

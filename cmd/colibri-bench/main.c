@@ -57,7 +57,9 @@ static bool check_form(const struct args *a, struct clb_err *err)
         { "--experts-per-token", a->o.experts_per_token > 0, SPEED | QUALITY },
         { "--mlock", a->o.mlock, SPEED | QUALITY },
         { "--memory", a->o.memory > 0, SPEED | QUALITY },
-        { "--backend", a->o.backend != NULL, SPEED | QUALITY },
+        { "--backend", a->o.where.backend != NULL, SPEED | QUALITY },
+        { "--device", a->o.where.device > 0, SPEED | QUALITY },
+        { "--gpu-memory", a->o.where.gpu_memory > 0, SPEED | QUALITY },
         { "-f", a->force, SPEED },
     };
     int form = form_of(a);
@@ -322,7 +324,7 @@ static int start(struct args *a, int argc, char **argv, int *first)
           &a->o.numa, 0, 0, false },
         { CLB_OPT_STRING, 0, "cpu", "LEVEL", "scalar, avx2, avxvnni, avx512, neon, i8mm",
           &a->o.cpu_level, 0, 0, false },
-        { CLB_OPT_STRING, 0, "backend", "NAME", "cpu", &a->o.backend, 0, 0, false },
+        CLB_OPT_WHERE(&a->o.where),
         { CLB_OPT_GROUP, 0, "Output", NULL, NULL, NULL, 0, 0, false },
         { CLB_OPT_FLAG, 0, "json", NULL, "print JSON", &a->json, 0, 0, false },
         { CLB_OPT_FLAG, 0, "csv", NULL, "print comma-separated values", &a->csv, 0, 0, false },

@@ -37,16 +37,16 @@ void bench_unload(struct bench_models *m)
 bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,
                 uint32_t threads, const struct bench_options *o, struct clb_err *err)
 {
-    const struct colibri_load_options lo = {
+    struct colibri_load_options lo = {
         .size = sizeof lo,
         .threads = threads,
         .cpu_level = o->cpu_level,
-        .backend = o->backend,
         .memory = o->memory,
         .mlock = o->mlock,
         .numa = clb_engine_numa(o->numa),
     };
 
+    clb_engine_where(&lo, &o->where);
     *out = colibri_load_model_ex(path, &lo, NULL);
     *info = (struct colibri_model_info){ .size = sizeof *info };
     if (!*out)

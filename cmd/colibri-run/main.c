@@ -14,12 +14,11 @@ enum { SIDE_BY_SIDE = 8 }; /* of many prompts, unless --batch says otherwise */
 
 static bool load(struct run *r, struct clb_err *err)
 {
-    const struct run_options *o = &r->o;
-    const struct colibri_load_options lo = {
+    struct run_options *o = &r->o;
+    struct colibri_load_options lo = {
         .size = sizeof lo,
         .threads = o->threads,
         .cpu_level = o->cpu,
-        .backend = o->backend,
         .memory = o->memory,
         .verify = o->verify,
         .no_routing_cache = o->no_routing_cache,
@@ -27,6 +26,9 @@ static bool load(struct run *r, struct clb_err *err)
         .numa = clb_engine_numa(o->numa),
     };
 
+    clb_engine_where(&lo, &o->where);
+    if (!o->common.quiet)
+        clb_engine_show_upload(&lo, &o->where);
     r->model = colibri_load_model_ex(o->model, &lo, NULL);
     r->info.size = sizeof r->info;
     if (!r->model || colibri_model_info(r->model, &r->info) != COLIBRI_OK)

@@ -82,7 +82,7 @@ int run_parse_options(struct run_options *o, int argc, char **argv)
         { CLB_OPT_CHOICE, 0, "numa", CLB_NUMA_WORDS, "several memory nodes: how to use them",
           &o->numa, 0, 0, false },
         TEXT(0, "cpu", "LEVEL", &o->cpu, "scalar, avx2, avxvnni, avx512, neon, i8mm"),
-        TEXT(0, "backend", "NAME", &o->backend, "cpu"),
+        CLB_OPT_WHERE(&o->where),
         FLAG("verify", &o->verify, "check every weight when it is first used"),
         GROUP("Messages"),
         FLAG("stats", &o->stats, "speed and memory at the end, on stderr"),

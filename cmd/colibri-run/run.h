@@ -14,6 +14,7 @@
 
 #include "lib/base/err.h"
 #include "lib/base/str.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/opt.h"
 #include "lib/cli/outfile.h"
 #include "lib/colibri.h"
@@ -23,7 +24,8 @@
 enum run_mode { RUN_ONE, RUN_LINES, RUN_NULL, RUN_JSONL };
 
 struct run_options {
-    const char *model, *prompt, *system, *logits, *kv_dtype, *cpu, *backend, *numa;
+    const char *model, *prompt, *system, *logits, *kv_dtype, *cpu, *numa;
+    struct clb_where where;
     float temperature, top_p, min_p, repeat_penalty;
     uint32_t max_new, top_k, context, experts_per_token, threads, batch, prefill_chunk;
     uint64_t memory, seed;

@@ -20,6 +20,9 @@ static void print_plan(const struct colibri_memory_plan *p)
         fprintf(stderr, "; %s locked", clb_human_bytes(a, p->locked));
     if (p->available)
         fprintf(stderr, " (%s available)", clb_human_bytes(a, p->available));
+    if (p->device)
+        fprintf(stderr, "; on the GPU %s of %s", clb_human_bytes(a, p->device),
+                clb_human_bytes(b, p->device_available));
     fputc('\n', stderr);
 }
 
@@ -35,7 +38,9 @@ void run_print_setup(const struct run *r)
             r->o.experts_per_token ? r->o.experts_per_token : i->experts_per_token,
             clb_human_count(a, i->parameters), clb_human_count(b, i->active_parameters),
             i->expert_dtype, i->dense_dtype);
-    fprintf(stderr, "device       %s\n", i->device);
+    fprintf(stderr, "device       %s: %s\n", i->backend, i->device);
+    if (*i->no_device)
+        fprintf(stderr, "             no GPU: %s\n", i->no_device);
     fprintf(stderr, "KV cache     %s, context %u, %u session%s side by side\n",
             clb_engine_kv_word(r->plan.kv_dtype), r->plan.context, r->n_session,
             r->n_session > 1 ? "s" : "");

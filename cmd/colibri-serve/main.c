@@ -46,12 +46,11 @@ static bool name_model(struct serve *s, struct clb_err *err)
 
 static bool load(struct serve *s, struct clb_err *err)
 {
-    const struct serve_options *o = &s->o;
-    const struct colibri_load_options lo = {
+    struct serve_options *o = &s->o;
+    struct colibri_load_options lo = {
         .size = sizeof lo,
         .threads = o->threads,
         .cpu_level = o->cpu,
-        .backend = o->backend,
         .memory = o->memory,
         .verify = o->verify,
         .mlock = o->mlock,
@@ -60,6 +59,9 @@ static bool load(struct serve *s, struct clb_err *err)
 
     if (o->key_file && !serve_keys_load(&s->keys, o->key_file, err))
         return false;
+    clb_engine_where(&lo, &o->where);
+    if (!o->common.quiet)
+        clb_engine_show_upload(&lo, &o->where);
     s->model = colibri_load_model_ex(o->model, &lo, NULL);
     s->info.size = sizeof s->info;
     if (!s->model || colibri_model_info(s->model, &s->info) != COLIBRI_OK)

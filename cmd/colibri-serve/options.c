@@ -66,7 +66,7 @@ int serve_parse_options(struct serve_options *o, int argc, char **argv)
         FLAG("mlock", &o->mlock, "lock weights and KV cache in memory"),
         CHOICE("numa", CLB_NUMA_WORDS, &o->numa, "several memory nodes"),
         TEXT("cpu", "LEVEL", &o->cpu, "scalar, avx2, avxvnni, avx512, neon, i8mm"),
-        TEXT("backend", "NAME", &o->backend, "cpu"),
+        CLB_OPT_WHERE(&o->where),
         FLAG("verify", &o->verify, "check every weight when it is first used"),
         GROUP("Messages"),
         FLAG("json", &o->json, "log as lines of JSON"),

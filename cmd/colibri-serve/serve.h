@@ -17,13 +17,15 @@
 
 #include "lib/base/err.h"
 #include "lib/base/str.h"
+#include "lib/cli/engine.h"
 #include "lib/cli/opt.h"
 #include "lib/colibri.h"
 
 #define SERVE_NAME "colibri-serve"
 
 struct serve_options {
-    const char *model, *host, *key_file, *name, *kv_dtype, *cpu, *backend, *numa;
+    const char *model, *host, *key_file, *name, *kv_dtype, *cpu, *numa;
+    struct clb_where where;
     uint32_t port, max_queue, max_concurrent, max_connections;
     uint32_t idle_timeout, read_timeout, write_timeout, request_timeout, drain_timeout; /* s */
     uint32_t context, threads, experts_per_token, profile_every, prefill_chunk;

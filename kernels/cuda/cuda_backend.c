@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "kernels/cuda/cuda_device.h"
 #include "lib/base/mem.h"
 
 /* Of the memory that is free, so much stays free: what the runtime takes for kernels and graphs. */
@@ -158,6 +159,7 @@ static const struct clb_memory *cuda_pinned(struct clb_backend *be)
 }
 
 static const struct clb_device_ops device = {
+    .about = clb_cuda_about,
     .bind = clb_cuda_bind,
     .available = cuda_available,
     .reserve = cuda_reserve,

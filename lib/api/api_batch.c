@@ -61,6 +61,8 @@ int clb_api_give_plan(struct colibri_memory_plan *to, const struct clb_memory_pl
         .context = from->context,
         .kv_dtype = clb_api_kv_word(from->kv_dtype),
         .locked = from->locked,
+        .device = from->device,
+        .device_available = from->device_available,
     };
     struct clb_err err;
 

@@ -58,6 +58,10 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
         .verify = o.verify,
         .no_routing_cache = o.no_routing_cache,
         .mlock = o.mlock,
+        .device = o.device,
+        .gpu_memory = o.gpu_memory,
+        .upload = o.on_upload,
+        .upload_arg = o.on_upload_arg,
     };
     return take_numa(to, o.numa, err) && take_slab_classes(to, o.slab_classes, err);
 }
@@ -238,6 +242,17 @@ static void tell_generation(struct colibri_model_info *info, const struct clb_ge
     info->top_k = g->top_k;
 }
 
+void colibri_describe_devices(char *text, size_t size)
+{
+    const struct clb_backend_ops *op = clb_backend_device();
+
+    if (size == 0)
+        return;
+    *text = '\0';
+    if (op)
+        op->device->about(text, size);
+}
+
 int colibri_model_info(const struct colibri_model *model, struct colibri_model_info *info)
 {
     struct clb_err err;
@@ -267,6 +282,7 @@ int colibri_model_info(const struct colibri_model *model, struct colibri_model_i
         .backend = m->op->name,
         .cpu_level = m->op->level(m->be),
         .device = m->op->describe(m->be),
+        .no_device = m->why_cpu,
         .threads = m->op->threads(m->be),
         .has_tokenizer = model->tokenizer != NULL,
         .has_chat_template = clb_reader_section(r, "chat_template") != NULL,

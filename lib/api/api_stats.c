@@ -28,6 +28,7 @@ int colibri_memory_stats(const struct colibri_model *model, struct colibri_memor
         .activations = read_ledger(&model->m->ledger[CLB_POOL_ACTIVATIONS]),
         .host = read_ledger(&model->m->ledger[CLB_POOL_HOST]),
         .locked = atomic_load(&model->m->residence.locked),
+        .device = read_ledger(&model->m->device),
     };
     return clb_api_give(stats, &full, sizeof full, "memory_stats", &err) ? COLIBRI_OK
                                                                          : clb_api_fail(&err);

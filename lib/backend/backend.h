@@ -71,6 +71,8 @@ struct clb_acts_shape {
 /* What a backend offers that computes in memory of its own. `bind` comes right after open, then any
  * number of times reserve, uploads, settle; acts and passes after the first of them. */
 struct clb_device_ops {
+    /* Before anything is opened, in one line for people: which devices there are, or why none. */
+    void (*about)(char *text, size_t n);
     /* The weights that all passes will use; borrowed until close. Refuses what the device cannot
      * run. Nothing is copied yet. */
     bool (*bind)(struct clb_backend *be, const struct clb_weights *w, struct clb_err *err);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lib/base/mem.h"
+#include "lib/cli/report.h"
 
 bool clb_engine_fail(struct clb_err *err)
 {
@@ -32,6 +33,31 @@ int32_t clb_engine_numa(const char *word)
            : !strcmp(word, "interleave") ? COLIBRI_NUMA_INTERLEAVE
            : !strcmp(word, "local")      ? COLIBRI_NUMA_LOCAL
                                          : COLIBRI_NUMA_OFF;
+}
+
+static void show_upload(void *where, uint64_t done, uint64_t total)
+{
+    struct clb_where *w = where;
+
+    if (!w->uploading)
+        clb_progress_start("to the GPU", total, false);
+    clb_progress_at(done);
+    w->uploading = done < total;
+    if (!w->uploading)
+        clb_progress_done();
+}
+
+void clb_engine_where(struct colibri_load_options *o, const struct clb_where *w)
+{
+    o->backend = w->backend;
+    o->device = w->device;
+    o->gpu_memory = w->gpu_memory;
+}
+
+void clb_engine_show_upload(struct colibri_load_options *o, struct clb_where *w)
+{
+    o->on_upload = show_upload;
+    o->on_upload_arg = w;
 }
 
 static bool is_space(char c)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/cli/report.h"
+#include "lib/colibri.h"
 
 /* -- numbers --------------------------------------------------------------------------------- */
 
@@ -360,6 +361,19 @@ static void fill_standard_files(void)
             _exit(1);
 }
 
+/* Programs that run a model also say what they could run it on. */
+static void print_version(const struct clb_program *p)
+{
+    char devices[1024] = "";
+
+    for (const struct clb_opt *o = p->opts; o->kind != CLB_OPT_END; o++)
+        if (o->kind != CLB_OPT_GROUP && !strcmp(o->name, "backend"))
+            colibri_describe_devices(devices, sizeof devices);
+    printf("%s %s\n", p->name, CLB_VERSION);
+    if (*devices)
+        printf("%s\n", devices);
+}
+
 int clb_opt_start(const struct clb_program *p, const struct clb_common *c, int argc, char **argv,
                   int *operand)
 {
@@ -372,7 +386,7 @@ int clb_opt_start(const struct clb_program *p, const struct clb_common *c, int a
     if (c->help)
         clb_opt_help(p, stdout);
     else if (c->version)
-        printf("%s %s\n", p->name, CLB_VERSION);
+        print_version(p);
     else if (c->completions)
         clb_opt_completions(p, stdout);
     else

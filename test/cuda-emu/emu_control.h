@@ -28,7 +28,8 @@ uint64_t emu_calls(const char *function);
  * NULL): "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2". */
 void emu_library(const char *file, bool there, const char *lacks);
 /* All of the above in words, as the variable EMU_CUDA has it for programs:
- * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,late=7,libraries=1,fail=cudaMalloc:2:3".
+ * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,late=7,libraries=1,
+ * fail=cudaMalloc:2:3".
  */
 void emu_configure(const char *words);
 /* Allocations, streams, events and graphs that live; prints each. */
