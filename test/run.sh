@@ -77,7 +77,9 @@ for g in "${groups[@]}"; do
             stem=${f##*/} stem=${stem%.c*}
             add "cuda-emu/$stem" "$COLIBRI_SAN_BUILD" "$COLIBRI_SAN_BUILD/test/cuda-emu/$stem"
             add "cuda-emu/$stem-race" "$COLIBRI_BUILD" "$COLIBRI_BUILD/race/test/cuda-emu/$stem"
-        done ;;
+        done
+        add cuda-emu/programs "$COLIBRI_SAN_BUILD" "bats --tap test/cuda-emu/programs.bats"
+        add cuda-emu/golden "$COLIBRI_SAN_BUILD" test/cuda-emu/golden.py ;;
     # slow tools keep the short counts of mutations
     tsan)
         binaries tsan "$COLIBRI_BUILD/tsan" 'env COLIBRI_TEST_FULL='

@@ -138,7 +138,7 @@ setup() {
     run_err 4 colibri-bench "${quick[@]}" --memory 100K "$demo"
     has "$message" "memory limit is 102400"
     rows() { colibri-bench "${quick[@]}" --json "$@" "$demo" | jq -c '.runs[0].decode.routing'; }
-    [[ $(rows --memory 1G --backend cpu) == "$(rows)" ]]
+    [[ $(rows --memory 1G --backend cpu --device 0 --gpu-memory 1G) == "$(rows)" ]]
     run_err 3 colibri-bench "${quick[@]}" --backend cuda "$demo"
     run_err 2 colibri-bench "${quick[@]}" --backend abacus "$demo"
     run -0 --separate-stderr colibri-bench -v "${quick[@]}" -t 1,2 --csv "$demo"
@@ -287,7 +287,8 @@ EOF
     run_err 2 colibri-bench --seed x "$demo"
     has "$message" "--seed: 'x' is not a whole number from 0 to 18446744073709551615"
     for option in "--perplexity text" "--svg x.svg" "--tokens text" "--seed 1" "--depth 1" "--prefill 512" "--decode 0" "-b 1" \
-        "--ctx 100" "--kv-dtype f32" "--experts-per-token 1" "--memory 1G" --mlock "--backend cpu" -f; do
+        "--ctx 100" "--kv-dtype f32" "--experts-per-token 1" "--memory 1G" --mlock "--backend cpu" "--device 1" \
+        "--gpu-memory 1G" -f; do
         # shellcheck disable=SC2086
         run_err 2 colibri-bench --machine $option
         has "$message" "${option%% *} does not go with --machine"

@@ -337,7 +337,10 @@ END
     run_err 3 colibri-run -p x --cpu $other "$M"
     has "$message" "CPU level '$other': this machine is not $arch"
     run_err 2 colibri-run -p x --backend tpu "$M"
+    has "$message" "--backend: 'tpu' is not one of auto|cpu|cuda"
     run_err 3 colibri-run -p x --backend cuda "$M"
+    run_err 2 colibri-run -p x --device 1024 "$M"
+    run_err 2 colibri-run -p x --gpu-memory lots "$M"
 }
 
 # -- same bits -----------------------------------------------------------------------------------
@@ -370,7 +373,7 @@ END
 --batch 8
 --cpu scalar
 --cpu avx2
---backend cpu
+--backend cpu --device 3 --gpu-memory 1G
 --no-routing-cache
 --verify
 --memory 30M
