@@ -5,6 +5,7 @@
 
 #define TWO_UP_TO 1
 #define NEAR_UP_TO 1
+#define NEAR 1024
 #include "kernels/wide/matmul_float.inc"
 
 PLAIN_CODE void clb_fill_matmul_float_avx2(struct clb_kernels *k)

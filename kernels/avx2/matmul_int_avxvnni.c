@@ -5,6 +5,8 @@
 
 #define TWO_UP_TO    0
 #define PASS         (R * VECS)
+#define PASS_4BIT    PASS
+#define MANY_INT8    MAX_T
 #define KEEP_SUMS(f) __asm__ volatile("" : "+m"(f))
 #include "kernels/wide/matmul_int.inc"
 

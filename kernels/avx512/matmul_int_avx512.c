@@ -5,6 +5,8 @@
 
 #define TWO_UP_TO    6
 #define PASS         (R * VECS)
+#define PASS_4BIT    PASS
+#define MANY_INT8    MAX_T
 #define KEEP_SUMS(f) (void)(f)
 #include "kernels/wide/matmul_int.inc"
 

@@ -35,7 +35,7 @@ if [[ -n $cc ]]; then
     tap_none "kernels/avx2/attn_avx2.c keeps its sums in registers" < <(spills kernels/avx2/attn_avx2.c 0 "${avx2[@]}")
     tap_none "kernels/avx2/matmul_float_avx2.c keeps its sums in registers" < <(spills kernels/avx2/matmul_float_avx2.c 12 "${avx2[@]}")
     tap_none "kernels/avx2/matmul_int_avx2.c touches its sums once per group" < <(
-        spills kernels/avx2/matmul_int_avx2.c '4 * t * (t <= 2 ? 2 : 1) + 16' "${avx2[@]}")
+        spills kernels/avx2/matmul_int_avx2.c '4 * t * (t <= 4 ? 2 : 1) + 16' "${avx2[@]}")
 fi
 
 cc=$(tap_cc aarch64)
