@@ -133,16 +133,18 @@ endif
 examples: $(EXAMPLES:%=$(BUILD)/%)
 
 # Everything but the arithmetic and the tokenizer is small rather than fast: the engine fits in 500 KB.
-# Of the tokenizer, what runs patterns that are not among the published ones is, too.
+# Of the tokenizer, what the time does not go to is, too: normalisers, added tokens, patterns that
+# nobody published.
 SMALL := $(filter lib/api/% lib/backend/% lib/base/% lib/chat/% lib/format/% lib/import/% lib/model/% \
-                  lib/session/% lib/token/program% lib/token/tables% lib/token/spm% \
+                  lib/session/% lib/token/added% lib/token/normal.c lib/token/program% \
+                  lib/token/tables% lib/token/spm% \
                   kernels/cpu/cpu_acts.c,$(LIB_SRC))
 SMALL := $(filter-out $(addprefix lib/base/,crc.c fmath.c json.c pool.c) \
                       $(addprefix lib/import/,convert_read.c decode.c),$(SMALL))
 $(call obj,$(filter-out $(SMALL) kernels/avx% kernels/neon%,$(LIB_SRC))): ISA := -fno-align-loops -fno-align-jumps
 $(call obj,$(SMALL)): ISA := $(if $(filter -O2,$(CFLAGS)),-Os)
 
-# Only these folders, and clb_expf, may use wide instructions; it is decided at run time.
+# Only these folders, and clb_expf with its like, may use wide instructions; it is decided at run time.
 $(BUILD)/kernels/avx2/%.o:           ISA := -mavx2 -mfma -mf16c
 $(BUILD)/kernels/avx2/%_avxvnni.c.o: ISA := -mavx2 -mfma -mf16c -mavxvnni
 $(BUILD)/kernels/avx512/%.o:         ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq \

@@ -433,6 +433,11 @@ struct colibri_logprob {
     int32_t id;
     float logprob; /* natural logarithm of the softmax probability, before any sampling option */
 };
+/* Of a row of logits, as on_row functions get it: the k <= COLIBRI_MOST_LOGPROBS likeliest tokens
+ * into `top`, in the order and with the numbers of a token event, and that of `id` into *logprob.
+ * Returns how many; 0 and NAN for what cannot be. Any thread. */
+COLIBRI_API uint32_t colibri_top_logprobs(const float *logits, uint32_t n_vocab, uint32_t k,
+                                          struct colibri_logprob *top, int32_t id, float *logprob);
 
 /* A new token. Everything it points to is borrowed until the callback returns. */
 struct colibri_token_event {

@@ -126,40 +126,96 @@ static void top_by_text(struct clb_text *t, struct serve_pieces *pieces,
     clb_text_free(&names);
 }
 
-static void old_logprobs(struct clb_text *t, struct serve_pieces *pieces,
-                         const struct serve_job *job, const struct serve_choice *c,
-                         struct serve_cursor *at, uint32_t to)
-{
-    uint32_t from = at->token;
+/* The tokens of a text: those of the prompt where it is echoed, then the new ones. */
+struct told {
+    const struct serve_job *job;
+    const struct serve_prompt *prompt;
+    const struct serve_choice *choice;
+    uint32_t n_old; /* of the prompt */
+};
 
-    clb_text_puts(t, "{\"tokens\":[");
-    for (uint32_t i = from; i < to; i++) {
-        struct clb_str s = serve_piece(pieces, serve_job_token(job, c, i)->chosen.id);
-        clb_text_puts(t, i > from ? "," : "");
-        clb_text_json(t, s.p, s.n);
-    }
+static const struct serve_token *told_token(const struct told *t, uint32_t i)
+{
+    return i < t->n_old ? serve_job_scored(t->job, t->prompt, i)
+                        : serve_job_token(t->job, t->choice, i - t->n_old);
+}
+
+static void put_numbers(struct clb_text *t, const struct told *all, uint32_t from, uint32_t to)
+{
     clb_text_puts(t, "],\"token_logprobs\":[");
     for (uint32_t i = from; i < to; i++) {
         clb_text_puts(t, i > from ? "," : "");
-        put_logprob(t, serve_job_token(job, c, i)->chosen.logprob);
+        if (i == 0 && all->n_old) /* nothing stands before it */
+            clb_text_puts(t, "null");
+        else
+            put_logprob(t, told_token(all, i)->chosen.logprob);
     }
-    clb_text_puts(t, "],\"top_logprobs\":");
-    clb_text_puts(t, job->p.top_logprobs ? "[" : "null");
-    for (uint32_t i = from; i < to && job->p.top_logprobs; i++) {
-        clb_text_puts(t, i > from ? "," : "");
-        top_by_text(t, pieces, serve_job_token(job, c, i));
-    }
-    clb_text_puts(t, job->p.top_logprobs ? "],\"text_offset\":[" : ",\"text_offset\":[");
-    for (uint32_t i = from; i < to; i++) {
-        clb_text_printf(t, "%s%zu", i > from ? "," : "", at->characters);
-        at->characters += serve_piece_characters(pieces, serve_job_token(job, c, i)->chosen.id);
-    }
-    clb_text_puts(t, "]}");
 }
 
-void serve_answer_logprobs(struct clb_text *t, const struct serve_job *job,
-                           const struct serve_choice *c, struct serve_cursor *at)
+static void put_tops(struct clb_text *t, struct serve_pieces *pieces, const struct told *all,
+                     uint32_t from, uint32_t to)
 {
+    clb_text_puts(t, "],\"top_logprobs\":");
+    if (!all->job->p.top_logprobs) {
+        clb_text_puts(t, "null");
+        return;
+    }
+    clb_text_puts(t, "[");
+    for (uint32_t i = from; i < to; i++) {
+        clb_text_puts(t, i > from ? "," : "");
+        if (i == 0 && all->n_old)
+            clb_text_puts(t, "null");
+        else
+            top_by_text(t, pieces, told_token(all, i));
+    }
+    clb_text_puts(t, "]");
+}
+
+/* Where the tokens are in the text, in characters: special ones are not in it, and it does not
+ * begin with the space that its first token may have. */
+static void put_offsets(struct clb_text *t, const struct told *all, struct serve_cursor *at,
+                        uint32_t from, uint32_t to)
+{
+    const struct clb_text *echo = &all->prompt->text;
+    struct serve_pieces plain;
+    bool ok = serve_pieces_open(&plain, all->job->serve->model, true);
+
+    clb_text_puts(t, ",\"text_offset\":[");
+    for (uint32_t i = from; ok && i < to; i++) {
+        int32_t id = told_token(all, i)->chosen.id;
+        struct clb_str s = serve_piece(&plain, id);
+        bool less = at->characters == 0 && i < all->n_old && s.n && s.p[0] == ' ' && echo->n &&
+                    echo->p[0] != ' ';
+        clb_text_printf(t, "%s%zu", i > from ? "," : "", at->characters);
+        at->characters += serve_piece_characters(&plain, id) - less;
+    }
+    clb_text_puts(t, "]");
+    t->failed |= !ok;
+    serve_pieces_close(&plain);
+}
+
+/* Tokens from..to-1 of all. */
+static void old_logprobs(struct clb_text *t, struct serve_pieces *pieces, const struct told *all,
+                         struct serve_cursor *at, uint32_t from, uint32_t to)
+{
+    clb_text_puts(t, "{\"tokens\":[");
+    for (uint32_t i = from; i < to; i++) {
+        struct clb_str s = serve_piece(pieces, told_token(all, i)->chosen.id);
+        clb_text_puts(t, i > from ? "," : "");
+        clb_text_json(t, s.p, s.n);
+    }
+    put_numbers(t, all, from, to);
+    put_tops(t, pieces, all, from, to);
+    put_offsets(t, all, at, from, to);
+    clb_text_puts(t, "}");
+}
+
+void serve_answer_logprobs(struct clb_text *t, const struct serve_job *job, uint32_t i,
+                           struct serve_cursor *at, bool only_prompt)
+{
+    const struct serve_choice *c = &job->choice[i];
+    const struct serve_prompt *p = &job->prompt[i / job->p.n];
+    struct told all = { job, p, c, p->scores ? (uint32_t)p->n : 0 };
     struct serve_pieces pieces;
 
     clb_text_puts(t, ",\"logprobs\":");
@@ -167,13 +223,16 @@ void serve_answer_logprobs(struct clb_text *t, const struct serve_job *job,
         clb_text_puts(t, "null");
         return;
     }
-    if (!serve_pieces_open(&pieces, job->serve->model))
+    uint32_t from = at->echoed ? all.n_old + at->token : 0;
+    uint32_t to = all.n_old + (only_prompt ? 0 : c->n_token);
+    if (!serve_pieces_open(&pieces, job->serve->model, false))
         t->failed = true;
     else if (job->kind == SERVE_CHAT)
-        chat_logprobs(t, &pieces, job, c, at->token, c->n_token);
+        chat_logprobs(t, &pieces, job, c, from, to);
     else
-        old_logprobs(t, &pieces, job, c, at, c->n_token);
-    at->token = c->n_token;
+        old_logprobs(t, &pieces, &all, at, from, to);
+    at->token = to - all.n_old;
+    at->echoed = true;
     serve_pieces_close(&pieces);
 }
 
@@ -196,7 +255,7 @@ static void put_choice(struct clb_text *t, const struct serve_job *job, uint32_t
     if (job->kind == SERVE_CHAT)
         clb_text_puts(t, ",\"refusal\":null}");
     clb_text_free(&text);
-    serve_answer_logprobs(t, job, c, &(struct serve_cursor){ 0 });
+    serve_answer_logprobs(t, job, i, &(struct serve_cursor){ 0 }, false);
     clb_text_printf(t, ",\"finish_reason\":\"%s\"}", serve_finish_word(c->finish));
 }
 

@@ -26,8 +26,10 @@ static bool prepare(struct serve_reading *r, struct json_object *body, struct se
         return serve_detokenize(r, no);
     if (!serve_prompt_read(r, no) || !serve_prompt_fits(r, no))
         return false;
-    return serve_job_choose(r->job) ||
-           serve_refuse(no, 503, "no_memory", "not enough memory for this request");
+    bool ok = serve_job_choose(r->job);
+    for (uint32_t i = 0; ok && r->job->p.echo && r->job->p.logprobs && i < r->job->n_prompt; i++)
+        ok = serve_job_score(r->job, &r->job->prompt[i]);
+    return ok || serve_refuse(no, 503, "no_memory", "not enough memory for this request");
 }
 
 static void read_body(struct serve_desk *d, struct serve_job *job)

@@ -58,6 +58,23 @@ static int on_token(const struct colibri_token_event *e)
     return !ok;
 }
 
+/* A row of the prompt: what the next token of it has. */
+static void on_row(void *arg, size_t position, const float *logits)
+{
+    struct serve_prompt *p = arg;
+    struct serve_job *job = p->job;
+
+    if (position + 1 >= p->n)
+        return;
+    struct serve_token *t = serve_job_scored(job, p, position + 1);
+    *t = (struct serve_token){ .chosen.id = p->ids[position + 1] };
+    t->n_top = colibri_top_logprobs(logits, job->serve->info.vocab_size, job->p.top_logprobs,
+                                    t->top, t->chosen.id, &t->chosen.logprob);
+    pthread_mutex_lock(&job->lock);
+    p->n_scored = position + 2;
+    pthread_mutex_unlock(&job->lock);
+}
+
 static enum serve_finish finish_of(int32_t finish)
 {
     return finish == COLIBRI_FINISH_EOS || finish == COLIBRI_FINISH_STOP         ? SERVE_STOP
@@ -181,6 +198,8 @@ static bool submit_prompt(struct serve_engine *e, struct serve_prompt *p, struct
         .new_text = job->kind == SERVE_CHAT,
         .on_token = job->p.stream ? on_streamed : on_token,
         .on_finish = on_finish,
+        .on_row = p->scores ? on_row : NULL,
+        .prompt_only = job->p.max_tokens == 0,
         .arg = p,
     };
 
@@ -189,11 +208,8 @@ static bool submit_prompt(struct serve_engine *e, struct serve_prompt *p, struct
     int status = colibri_scheduler_submit(e->scheduler, &q, &p->ticket);
     if (status == COLIBRI_OK)
         return true;
-    if (status == COLIBRI_BUSY) {
-        serve_refuse(no, 429, "queue_full", "too many requests wait already");
-        no->retry_after = 1;
-        return false;
-    }
+    if (status == COLIBRI_BUSY)
+        return serve_refuse(no, 429, "queue_full", "too many requests wait already");
     const struct colibri_error *why = colibri_last_error_info();
     if (status == COLIBRI_USAGE || status == COLIBRI_NO_SPACE || status == COLIBRI_BAD_INPUT)
         return serve_refuse_field(no, why->field[0] ? why->field : "prompt", "%s", why->text);

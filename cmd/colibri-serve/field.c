@@ -94,33 +94,44 @@ bool serve_read_number(struct json_object *value, const char *name, double lo, d
     if (!is_number(value))
         return wrong_type(no, name, value, "a number");
     if (!isfinite(d) || d < lo || d > hi)
-        return serve_refuse_field(no, name, "is %g; it must be from %g to %g", d, lo, hi);
+        return serve_refuse_field(no, name, "is %.40s; it must be from %g to %g",
+                                  json_object_get_string(value), lo, hi);
     *number = (float)d;
     return true;
+}
+
+/* 16.0 is one, too: in some languages all numbers are written like that. */
+static bool is_whole(struct json_object *value)
+{
+    double d = json_object_is_type(value, json_type_double) ? json_object_get_double(value) : 0.5;
+
+    return json_object_is_type(value, json_type_int) || (fabs(d) < 0x1p53 && d == floor(d));
 }
 
 static bool read_count(struct json_object *value, const struct serve_field *f, uint32_t *count,
                        struct serve_refusal *no)
 {
-    if (!json_object_is_type(value, json_type_int))
+    if (!is_whole(value))
         return wrong_type(no, f->name, value, "a whole number");
     int64_t i = json_object_get_int64(value); /* a larger one saturates */
     if ((double)i < f->lo || (double)i > f->hi)
-        return serve_refuse_field(no, f->name, "is %s; it must be from %.0f to %.0f",
+        return serve_refuse_field(no, f->name, "is %.40s; it must be from %.0f to %.0f",
                                   json_object_get_string(value), f->lo, f->hi);
-    *count = (uint32_t)i;
+    *count = i < 0 ? 0 : (uint32_t)i;
     return true;
 }
 
-/* 64 bits of either sign; json-c cuts what is beyond. */
+/* 64 bits of either sign. What is beyond json-c makes the largest or the smallest, which so cannot
+ * be told from it. */
 static bool read_seed(struct json_object *value, const struct serve_field *f, uint64_t *seed,
                       struct serve_refusal *no)
 {
-    if (!json_object_is_type(value, json_type_int))
+    if (!is_whole(value))
         return wrong_type(no, f->name, value, "a whole number of 64 bits");
     int64_t i = json_object_get_int64(value);
     *seed = i < 0 ? (uint64_t)i : json_object_get_uint64(value);
-    return true;
+    return (i != INT64_MIN && *seed != UINT64_MAX) || i == -1 ||
+           serve_refuse_field(no, f->name, "does not fit in 64 bits");
 }
 
 static bool is_empty(struct json_object *value)
@@ -167,6 +178,11 @@ static bool read_one(const struct serve_field *f, struct json_object *value, voi
                serve_refuse_field(no, f->name, "is not supported; only %g is", f->lo);
     case SERVE_FIELD_EMPTY:
         return is_empty(value) || serve_refuse_field(no, f->name, "is not supported");
+    case SERVE_FIELD_TRUE:
+        if (!json_object_is_type(value, json_type_boolean))
+            return wrong_type(no, f->name, value, "true or false");
+        return json_object_get_boolean(value) ||
+               serve_refuse_field(no, f->name, "is not supported; only true is");
     case SERVE_FIELD_ANY:
         return true;
     case SERVE_FIELD_TAKE:

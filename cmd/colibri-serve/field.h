@@ -8,11 +8,12 @@
 
 enum serve_field_kind {
     SERVE_FIELD_BOOL,   /* bool */
-    SERVE_FIELD_COUNT,  /* uint32_t within [lo, hi] */
+    SERVE_FIELD_COUNT,  /* uint32_t within [lo, hi]; below 0: 0 */
     SERVE_FIELD_NUMBER, /* float within [lo, hi] */
     SERVE_FIELD_SEED,   /* uint64_t: any integer of 64 bits */
     SERVE_FIELD_ONLY,   /* a number that must be lo: what it asks for does not exist here */
     SERVE_FIELD_EMPTY,  /* must be "", [], {}, false or "none", for the same reason */
+    SERVE_FIELD_TRUE,   /* must be true */
     SERVE_FIELD_ANY,    /* taken, and without effect */
     SERVE_FIELD_TAKE,   /* `take` reads it */
 };

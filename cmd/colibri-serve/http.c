@@ -10,11 +10,12 @@
 #include <unistd.h>
 
 #include "cmd/colibri-serve/engine_thread.h"
+#include "cmd/colibri-serve/gate.h"
 #include "cmd/colibri-serve/listen.h"
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 
-enum { EVENTS = 64, MOST_WAIT_MS = 1000 };
+enum { EVENTS = 64, MOST_WAIT_MS = 1000, HALF_SECONDS = 1, MOST_PEEK = 64 << 10 };
 
 /* -- timers ------------------------------------------------------------------------------------ */
 
@@ -49,6 +50,35 @@ void serve_conn_watch(struct serve_conn *c, bool watch)
     if (watch != c->watched &&
         epoll_ctl(c->http->epoll, watch ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, c->fd, &e) == 0)
         c->watched = watch;
+}
+
+/* A client that sends no more has what it sent read, and then nothing is waited for. */
+static void wait_for(struct serve_conn *c, struct serve_timers *list)
+{
+    serve_timer_start(c->half ? &c->http->half : list, &c->timer);
+}
+
+void serve_conn_idle(struct serve_conn *c)
+{
+    wait_for(c, &c->http->idle);
+}
+
+void serve_conn_read(struct serve_conn *c)
+{
+    wait_for(c, &c->http->reading);
+}
+
+/* The client closed its side, or all. An answer that is being made is not wanted any more; what it
+ * sent before is read first. libmicrohttpd does not notice an end that comes with the last bytes.
+ */
+static void on_half(struct serve_conn *c)
+{
+    c->half = true;
+    serve_conn_watch(c, false);
+    if (c->request && c->request->job)
+        serve_conn_end(c);
+    else if (c->timer.list == &c->http->idle || c->timer.list == &c->http->reading)
+        serve_timer_start(&c->http->half, &c->timer);
 }
 
 void serve_conn_suspend(struct serve_conn *c)
@@ -107,7 +137,8 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
     serve_listen_name(c->fd, c->client, sizeof c->client);
     h->n_conn++;
     log_connection(h, "connect", c);
-    serve_timer_start(&h->idle, &c->timer);
+    serve_conn_watch(c, true);
+    serve_conn_idle(c);
 }
 
 /* -- mail -------------------------------------------------------------------------------------- */
@@ -169,8 +200,10 @@ static int wait_ms(struct serve_http *h)
     MHD_UNSIGNED_LONG_LONG daemon;
     double now = clb_now(), wait = MOST_WAIT_MS / 1e3;
 
+    sooner(&h->fresh, now, &wait);
     sooner(&h->idle, now, &wait);
     sooner(&h->reading, now, &wait);
+    sooner(&h->half, now, &wait);
     sooner(&h->writing, now, &wait);
     sooner(&h->whole, now, &wait);
     if (MHD_get_timeout(h->daemon, &daemon) == MHD_YES && (double)daemon < wait * 1e3)
@@ -188,14 +221,17 @@ static void expire(struct serve_http *h)
     double now = clb_now();
     struct serve_timer *t;
 
-    while ((t = expired(&h->idle, now))) {
+    while ((t = expired(&h->fresh, now)))
+        serve_gate_close(t->owner);
+    while ((t = expired(&h->idle, now)) || (t = expired(&h->half, now))) {
         serve_timer_stop(t);
         serve_conn_end(t->owner);
     }
     while ((t = expired(&h->reading, now))) {
         struct serve_conn *c = t->owner;
         serve_timer_stop(t);
-        serve_listen_refuse(c->fd, 408, "the request did not arrive within --read-timeout");
+        serve_listen_refuse(c->fd, 408, "timeout",
+                            "the request did not arrive within --read-timeout");
         serve_conn_end(c);
     }
     while ((t = expired(&h->writing, now))) {
@@ -291,8 +327,12 @@ static void handle(struct serve_http *h, const struct epoll_event *e)
         serve_listen_accept(h);
     else if (e->data.ptr == &h->mail)
         (void)!eventfd_read(h->mail, &count);
-    else if (e->data.ptr != &h->daemon)
-        serve_conn_end(e->data.ptr); /* only its end is watched for */
+    else if (e->data.ptr == &h->daemon)
+        return;
+    else if (((struct serve_watched *)e->data.ptr)->fresh)
+        serve_gate_look(e->data.ptr, e->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
+    else
+        on_half(e->data.ptr); /* only that is watched for */
 }
 
 bool serve_http_run(struct serve_http *h, struct clb_err *err)
@@ -374,12 +414,17 @@ bool serve_http_open(struct serve_http **out, struct serve *s, struct clb_err *e
     h->mail = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     h->signals = open_signals();
     h->listener = -1;
-    h->idle.limit = s->o.idle_timeout;
+    h->fresh.limit = h->idle.limit = s->o.idle_timeout;
     h->reading.limit = s->o.read_timeout;
+    h->half.limit = HALF_SECONDS;
     h->writing.limit = s->o.write_timeout;
     h->whole.limit = s->o.request_timeout;
     pthread_mutex_init(&h->lock, NULL);
     h->max_conn = serve_listen_limit(s->o.max_connections);
+    h->n_peek = (size_t)(s->o.header_limit < MOST_PEEK ? s->o.header_limit : MOST_PEEK) + 1;
+    h->peek = clb_new(h->n_peek, 1, err);
+    if (!h->peek)
+        return false;
     return serve_listen_open(h, err) && add(h, h->listener, &h->listener, err) &&
            add(h, h->mail, &h->mail, err) && add(h, h->signals, &h->signals, err) &&
            start_daemon(h, err);
@@ -392,6 +437,8 @@ void serve_http_close(struct serve_http *h)
     take_mail(h);
     for (struct serve_timer *t = h->whole.head; t; t = t->next) /* after a failure */
         serve_conn_end(((struct serve_request *)t->owner)->conn);
+    while (h->fresh.head)
+        serve_gate_close(h->fresh.head->owner);
     if (h->daemon && h->n_job)
         MHD_run(h->daemon);
     if (h->daemon)
@@ -401,5 +448,6 @@ void serve_http_close(struct serve_http *h)
         if (fd[i] >= 0)
             close(fd[i]);
     pthread_mutex_destroy(&h->lock);
+    clb_free(h->peek);
     clb_free(h);
 }

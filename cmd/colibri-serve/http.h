@@ -25,11 +25,18 @@ struct serve_timers {
 void serve_timer_start(struct serve_timers *list, struct serve_timer *t);
 void serve_timer_stop(struct serve_timer *t);
 
+/* What the loop finds in an event of a socket. */
+struct serve_watched {
+    bool fresh; /* a serve_fresh (gate.h), else a serve_conn */
+};
+
 struct serve_conn {
+    struct serve_watched event; /* first */
     struct serve_http *http;
     struct MHD_Connection *mhd;
     int fd;
     bool suspended, watched;
+    bool half;                /* the client sends no more */
     bool gone;                /* the client is, or was sent away */
     struct serve_timer timer; /* idle, reading or writing */
     struct serve_request *request;
@@ -40,7 +47,7 @@ struct serve_cursor {
     size_t text;       /* of a choice: what has been sent */
     uint32_t token;    /* the first that has not been sent */
     size_t characters; /* of the tokens before it */
-    bool began, ended;
+    bool echoed, began, ended;
 };
 
 struct serve_route;
@@ -48,7 +55,7 @@ struct serve_request {
     struct serve *serve;
     struct serve_conn *conn;
     const struct serve_route *route; /* NULL: unknown */
-    char path[128], method[16];      /* for the log; cut */
+    char path[1024], method[16];     /* cut */
     char origin[256];                /* allowed to read the answer; "": not said */
     struct clb_text body;
     size_t n_body;           /* bytes of it, also when the job has it */
@@ -62,6 +69,8 @@ struct serve_request {
     struct clb_text out;
     size_t sent;
     bool streams, ended, secure_page;
+    bool close;                  /* the connection, behind the answer */
+    const char *allow;           /* methods of the path; NULL: not said */
     struct serve_cursor *cursor; /* owned: of each choice */
     uint64_t bytes;
 };
@@ -71,11 +80,13 @@ struct serve_http {
     struct MHD_Daemon *daemon;
     int epoll, listener, signals, mail;
     uint16_t port;
-    struct serve_timers idle, reading, writing, whole;
-    uint32_t n_conn, max_conn;
-    uint32_t n_job;      /* requests that wait for the model */
-    uint64_t body_bytes; /* of bodies of requests that are not finished */
-    uint64_t n_asked;    /* jobs so far; for --profile-every */
+    struct serve_timers fresh, idle, reading, half, writing, whole;
+    uint32_t n_fresh, n_conn, max_conn;
+    char *peek; /* [n_peek] scratch of the gate */
+    size_t n_peek;
+    uint32_t n_job;           /* requests that wait for the model */
+    uint64_t body_bytes;      /* of bodies of requests that are not finished */
+    double last_end, between; /* of jobs: clb_now(), seconds; for Retry-After */
     bool draining, cancelled;
     double drain_since;
     pthread_mutex_t lock; /* of the mailbox */
@@ -94,8 +105,11 @@ void serve_conn_suspend(struct serve_conn *c);
 void serve_conn_resume(struct serve_conn *c);
 /* Ends the connection whatever it does. */
 void serve_conn_end(struct serve_conn *c);
-/* Reports the end of its socket from now on, or no more. */
+/* Reports the end of what the client sends from now on, or no more. */
 void serve_conn_watch(struct serve_conn *c, bool watch);
+/* What it waits for, and so how long: the next request; the rest of one. */
+void serve_conn_idle(struct serve_conn *c);
+void serve_conn_read(struct serve_conn *c);
 
 /* -- route.c: what libmicrohttpd calls --------------------------------------------------------- */
 
@@ -108,14 +122,24 @@ void serve_on_completed(void *http, struct MHD_Connection *mhd, void **request,
 void serve_request_cancel(struct serve_request *q, unsigned status, const char *code,
                           const char *why);
 
+/* -- head.c ------------------------------------------------------------------------------------ */
+
+/* NULL: there is none. */
+const char *serve_header(const struct serve_request *q, const char *name);
+/* "http://host/path", as clients of proxies say it, is the path, too. */
+const char *serve_path_of(const char *url);
+/* Form, origin and size; q->no and q->close. */
+bool serve_head_check(struct serve_request *q, const char *path, const char *version);
+
 /* -- answer.c, stream.c: what has become of a job ---------------------------------------------- */
 
 void serve_answer(struct clb_text *t, const struct serve_job *job); /* the whole */
 /* Appends to q->out what is new, and sets q->ended behind the end. */
 void serve_stream(struct serve_request *q);
-/* ,"logprobs":… of the tokens behind at->token, which moves to the last, or null. */
-void serve_answer_logprobs(struct clb_text *t, const struct serve_job *job,
-                           const struct serve_choice *c, struct serve_cursor *at);
+/* ,"logprobs":… of the tokens of choice i that have not been told, or null; `at` moves. Those of an
+ * echoed prompt come first, or alone. */
+void serve_answer_logprobs(struct clb_text *t, const struct serve_job *job, uint32_t i,
+                           struct serve_cursor *at, bool only_prompt);
 const char *serve_finish_word(enum serve_finish finish);
 uint64_t serve_prompt_tokens(const struct serve_job *job);
 uint64_t serve_new_tokens(const struct serve_job *job);
@@ -135,6 +159,8 @@ bool serve_metrics_new(struct serve_metrics **out, struct clb_err *err);
 void serve_metrics_free(struct serve_metrics *m);
 /* A finished request; all from the loop. */
 void serve_metrics_count(struct serve_metrics *m, const struct serve_request *q);
+/* One that did not become a request. */
+void serve_metrics_status(struct serve_metrics *m, unsigned status);
 void serve_metrics_print(struct clb_text *t, const struct serve *s);
 
 #endif

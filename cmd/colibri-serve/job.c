@@ -1,5 +1,6 @@
 #include "cmd/colibri-serve/job.h"
 
+#include <math.h>
 #include <time.h>
 
 #include "lib/base/clock.h"
@@ -40,6 +41,7 @@ void serve_job_drop(struct serve_job *job)
     for (uint32_t i = 0; i < job->n_prompt; i++) {
         clb_free(job->prompt[i].ids);
         clb_text_free(&job->prompt[i].text);
+        clb_free(job->prompt[i].scores);
     }
     clb_free(job->choice);
     clb_free(job->prompt);
@@ -86,6 +88,24 @@ const struct serve_token *serve_job_token(const struct serve_job *job, const str
                                           uint32_t i)
 {
     return token_at(job, c, i);
+}
+
+bool serve_job_score(struct serve_job *job, struct serve_prompt *p)
+{
+    struct clb_err err;
+
+    p->scores = clb_new(p->n, token_size(job), &err);
+    if (!p->scores)
+        return false;
+    p->n_scored = 1;
+    *serve_job_scored(job, p, 0) = (struct serve_token){ .chosen = { p->ids[0], NAN } };
+    return true;
+}
+
+struct serve_token *serve_job_scored(const struct serve_job *job, const struct serve_prompt *p,
+                                     size_t i)
+{
+    return (struct serve_token *)(void *)(p->scores + i * token_size(job));
 }
 
 struct serve_token *serve_job_add_token(struct serve_job *job, struct serve_choice *c)

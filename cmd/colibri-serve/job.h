@@ -25,7 +25,7 @@ enum serve_finish { SERVE_UNFINISHED, SERVE_STOP, SERVE_LENGTH, SERVE_FAILED };
 /* Most alternatives of a token that logprobs give, choices of a request, and stop texts. */
 enum { SERVE_TOP = 20, SERVE_CHOICES = 128, SERVE_STOPS = 32 };
 
-/* A token of an answer, kept when logprobs are wanted. */
+/* A token of an answer or an echoed prompt, kept when logprobs are wanted. */
 struct serve_token {
     size_t at; /* bytes of certain text before it */
     struct colibri_logprob chosen;
@@ -38,8 +38,10 @@ struct serve_prompt {
     uint32_t number;
     int32_t *ids; /* owned */
     size_t n;
-    struct clb_text text; /* for echo */
-    uint64_t ticket;      /* the scheduler's; valid when it was submitted */
+    struct clb_text text;  /* for echo */
+    unsigned char *scores; /* owned: serve_token of each id when echo comes with logprobs */
+    size_t n_scored;       /* guarded by the job's lock; the first one has no probability */
+    uint64_t ticket;       /* the scheduler's; valid when it was submitted */
 };
 
 struct serve_choice { /* guarded by the job's lock */
@@ -106,6 +108,10 @@ void serve_job_drop(struct serve_job *job);
 bool serve_job_choose(struct serve_job *job);
 /* Room for another token of a choice; NULL: no memory. `lock` is held. */
 struct serve_token *serve_job_add_token(struct serve_job *job, struct serve_choice *c);
+/* The same of a prompt: makes room for all of its tokens; token i of it. */
+bool serve_job_score(struct serve_job *job, struct serve_prompt *p);
+struct serve_token *serve_job_scored(const struct serve_job *job, const struct serve_prompt *p,
+                                     size_t i);
 /* Token i of a choice; `lock` is held or the job is done. */
 const struct serve_token *serve_job_token(const struct serve_job *job, const struct serve_choice *c,
                                           uint32_t i);

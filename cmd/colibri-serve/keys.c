@@ -23,9 +23,9 @@ void serve_keys_free(struct serve_keys *k)
 
 static struct clb_str trim(char *line, size_t n)
 {
-    while (n && (line[n - 1] == '\n' || line[n - 1] == '\r' || line[n - 1] == ' '))
+    while (n && strchr(" \t\r\n", line[n - 1]) && line[n - 1])
         n--;
-    while (n && *line == ' ') {
+    while (n && (*line == ' ' || *line == '\t')) {
         line++;
         n--;
     }
@@ -103,6 +103,8 @@ bool serve_keys_allow(const struct serve_keys *k, const char *header)
 
     if (header && !strncasecmp(header, "Bearer ", 7))
         given = clb_str(header + 7 + strspn(header + 7, " "));
+    while (given.n && (given.p[given.n - 1] == ' ' || given.p[given.n - 1] == '\t'))
+        given.n--;
     for (size_t i = 0, start = 0; i < k->n; start = k->end[i++])
         allowed |= differ((struct clb_str){ k->bytes.p + start, k->end[i] - start }, given) == 0;
     return allowed;

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cmd/colibri-serve/gate.h"
+
 /* Files that are not connections, and room to refuse those that are too many. */
 enum { OTHER_FILES = 64, AT_ONCE = 64, BACKLOG = 4096 };
 
@@ -88,20 +90,20 @@ bool serve_listen_open(struct serve_http *h, struct clb_err *err)
     return true;
 }
 
-void serve_listen_refuse(int fd, unsigned status, const char *why)
+void serve_listen_refuse(int fd, unsigned status, const char *code, const char *why)
 {
     struct serve_refusal no;
     struct clb_text body = { 0 }, all = { 0 };
     char waste[4096];
 
-    serve_refuse(&no, status, status == 503 ? "too_many_connections" : "timeout", "%s", why);
+    serve_refuse(&no, status, code, "%s", why);
     clb_text_puts(&body, "{\"error\":");
     serve_refusal_json(&body, &no);
     clb_text_puts(&body, "}\n");
     clb_text_printf(&all,
                     "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
                     "%sConnection: close\r\n\r\n%s",
-                    status, status == 503 ? "Service Unavailable" : "Request Timeout", body.n,
+                    status, MHD_get_reason_phrase_for(status), body.n,
                     status == 503 ? "Retry-After: 1\r\n" : "", body.failed ? "" : body.p);
     /* What it has sent must be taken, or closing resets the connection and the answer is lost. */
     while (recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0)
@@ -125,11 +127,11 @@ void serve_listen_accept(struct serve_http *h)
         if (fd < 0)
             return; /* none is left, or no file is: then it stays where it is for now */
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        if (h->n_conn >= h->max_conn) {
-            serve_listen_refuse(fd, 503, "too many connections");
+        if (h->n_conn + h->n_fresh >= h->max_conn) {
+            serve_listen_refuse(fd, 503, "too_many_connections", "too many connections");
             close(fd);
-        } else if (MHD_add_connection(h->daemon, fd, (struct sockaddr *)&a, n) != MHD_YES) {
-            serve_log_say(h->serve, "error", "what", "a connection could not be taken");
+        } else {
+            serve_gate_enter(h, fd, &a, n);
         }
     }
 }

@@ -12,7 +12,7 @@ bool serve_listen_open(struct serve_http *h, struct clb_err *err);
 /* Takes all connections that wait; who is too many gets 503. */
 void serve_listen_accept(struct serve_http *h);
 /* Writes an error to a socket on which nothing was written yet, as far as it takes it at once. */
-void serve_listen_refuse(int fd, unsigned status, const char *why);
+void serve_listen_refuse(int fd, unsigned status, const char *code, const char *why);
 /* "127.0.0.1:1234", "[::1]:1234" of the other end. */
 void serve_listen_name(int fd, char *name, size_t room);
 

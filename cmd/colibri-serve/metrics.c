@@ -6,8 +6,8 @@
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 
-static const unsigned statuses[] = { 200, 204, 400, 401, 403, 404, 405, 408,
-                                     411, 413, 414, 429, 431, 500, 503, 504 };
+static const unsigned statuses[] = { 200, 204, 400, 401, 403, 404, 405, 408, 411, 413,
+                                     414, 415, 429, 431, 500, 501, 503, 504, 505 };
 static const double bounds[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
                                  0.5,   1,      2.5,   5,    10,    30,   60 };
 enum {
@@ -43,18 +43,24 @@ static void observe(struct histogram *h, double seconds)
     h->sum += seconds;
 }
 
-void serve_metrics_count(struct serve_metrics *m, const struct serve_request *q)
+void serve_metrics_status(struct serve_metrics *m, unsigned status)
 {
     int i = 0;
 
-    while (i < STATUSES && statuses[i] != q->status)
+    while (i < STATUSES && statuses[i] != status)
         i++;
-    if (q->status == 0)
-        m->gone++;
-    else if (i < STATUSES)
+    if (i < STATUSES)
         m->requests[i]++;
     else
         m->others++;
+}
+
+void serve_metrics_count(struct serve_metrics *m, const struct serve_request *q)
+{
+    if (q->status == 0)
+        m->gone++;
+    else
+        serve_metrics_status(m, q->status);
     if (!q->job)
         return;
     pthread_mutex_lock(&q->job->lock);
@@ -110,7 +116,7 @@ static void print_requests(struct clb_text *t, const struct serve *s)
     print_histogram(t, "first_token_seconds", "From the body's arrival to the first token.",
                     &m->first);
     print_histogram(t, "queue_seconds", "Waiting for a place.", &m->queue);
-    one(t, "connections", "gauge", "Open connections.", s->http->n_conn);
+    one(t, "connections", "gauge", "Open connections.", s->http->n_conn + s->http->n_fresh);
     one(t, "requests_active", "gauge", "Requests that wait for the model or are being answered.",
         s->http->n_job);
 }

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "cmd/colibri-serve/http.h"
 #include "cmd/colibri-serve/page.h"
@@ -41,9 +42,26 @@ void serve_page_models(struct serve_request *q)
     clb_text_puts(&q->out, "]}\n");
 }
 
+/* Whether a part of a path, which may have %41 for A, is the text. */
+static bool path_is(const char *path, const char *text)
+{
+    unsigned code;
+    int n;
+
+    for (; *path && *text; text++)
+        if (path[0] == '%' && sscanf(path + 1, "%2x%n", &code, &n) == 1 && n == 2) {
+            if (code != (unsigned char)*text)
+                return false;
+            path += 3;
+        } else if (*path++ != *text) {
+            return false;
+        }
+    return !*path && !*text;
+}
+
 void serve_page_model(struct serve_request *q)
 {
-    if (strcmp(q->path + strlen("/v1/models/"), q->serve->name)) {
+    if (!path_is(q->path + strlen("/v1/models/"), q->serve->name)) {
         serve_refuse(&q->no, 404, "model_not_found", "the model does not exist here; '%.200s' does",
                      q->serve->name);
         snprintf(q->no.param, sizeof q->no.param, "model");

@@ -3,13 +3,13 @@
 /* Decoders drop a space at the start of a text; so a letter stands before each token. */
 static const char letter[] = "a";
 
-bool serve_pieces_open(struct serve_pieces *p, const struct colibri_model *model)
+bool serve_pieces_open(struct serve_pieces *p, const struct colibri_model *model, bool plain)
 {
     *p = (struct serve_pieces){ 0 };
     int64_t n = colibri_encode(model, letter, sizeof letter - 1, COLIBRI_ENCODE_NO_BOS, p->before,
                                sizeof p->before / sizeof *p->before);
     p->n_before = n > 0 && n <= 8 ? (size_t)n : 0;
-    return colibri_decoder_open(&p->decoder, model, false) == COLIBRI_OK;
+    return colibri_decoder_open(&p->decoder, model, plain) == COLIBRI_OK;
 }
 
 void serve_pieces_close(struct serve_pieces *p)

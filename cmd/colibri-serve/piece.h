@@ -13,7 +13,8 @@ struct serve_pieces {
     int32_t before[8];    /* ids of a letter */
     size_t n_before;
 };
-bool serve_pieces_open(struct serve_pieces *p, const struct colibri_model *model);
+/* plain: special tokens say nothing. */
+bool serve_pieces_open(struct serve_pieces *p, const struct colibri_model *model, bool plain);
 void serve_pieces_close(struct serve_pieces *p);
 /* Borrowed until the next call. */
 struct clb_str serve_piece(struct serve_pieces *p, int32_t id);

@@ -190,6 +190,18 @@ static void add_json(struct clb_text *t, const char *before, struct json_object 
     clb_text_add(t, text, n);
 }
 
+/* "reasoning_effort" is an argument of the template, unless that is given itself. */
+static void add_effort(struct serve_reading *r)
+{
+    if (!r->effort)
+        return;
+    if (!r->template_arguments)
+        r->template_arguments = r->own_arguments = json_object_new_object();
+    if (!json_object_object_get_ex(r->template_arguments, "reasoning_effort", NULL))
+        json_object_object_add(r->template_arguments, "reasoning_effort",
+                               json_object_get(r->effort));
+}
+
 static bool read_messages(struct serve_reading *r, struct serve_refusal *no)
 {
     struct clb_text json = { 0 };
@@ -206,6 +218,7 @@ static bool read_messages(struct serve_reading *r, struct serve_refusal *no)
         ok = flatten(json_object_array_get_idx(r->messages, i), i, no);
     if (ok) {
         add_json(&json, "{\"add_generation_prompt\":true,\"messages\":", r->messages);
+        add_effort(r);
         if (r->template_arguments)
             add_json(&json, ",\"chat_template_kwargs\":", r->template_arguments);
         clb_text_puts(&json, "}");
@@ -214,6 +227,8 @@ static bool read_messages(struct serve_reading *r, struct serve_refusal *no)
                          : encode(r, &r->job->prompt[r->job->n_prompt++], text, true, no);
     }
     clb_text_free(&json);
+    json_object_put(r->own_arguments);
+    r->own_arguments = NULL;
     return ok;
 }
 
@@ -229,10 +244,13 @@ static bool read_prompts(struct serve_reading *r, struct serve_refusal *no)
         json_object_is_type(first, json_type_string) || json_object_is_type(first, json_type_array);
     char name[48];
 
-    if (!many && (first || !json_object_is_type(r->prompt, json_type_array)))
-        return add_prompt(r, r->prompt, r->prompt_name, no);
-    if (!first)
+    bool empty =
+        json_object_is_type(r->prompt, json_type_array) && json_object_array_length(r->prompt) == 0;
+
+    if (empty)
         return serve_refuse_field(no, r->prompt_name, "is empty");
+    if (!many)
+        return add_prompt(r, r->prompt, r->prompt_name, no);
     if (r->job->kind != SERVE_COMPLETION)
         return serve_refuse_field(no, r->prompt_name, "is an array; one prompt at a time");
     for (size_t i = 0; i < json_object_array_length(r->prompt); i++) {
@@ -292,10 +310,13 @@ bool serve_prompt_fits(struct serve_reading *r, struct serve_refusal *no)
     uint64_t most = r->serve->kv_tokens;
 
     for (uint32_t i = 0; i < r->job->n_prompt; i++) {
+        char name[48];
+        snprintf(name, sizeof name, r->job->n_prompt > 1 ? "%.30s[%u]" : "%.30s", r->prompt_name,
+                 i);
         if (r->job->prompt[i].n == 0)
-            return serve_refuse_field(no, r->prompt_name, "is empty: there is nothing to continue");
+            return serve_refuse_field(no, name, "is empty: there is nothing to continue");
         if (r->job->prompt[i].n >= r->serve->context)
-            return too_long(r->serve, r->prompt_name, r->job->prompt[i].n, no);
+            return too_long(r->serve, name, r->job->prompt[i].n, no);
     }
     /* Who does not say how much gets what there is. */
     while (!r->max_given && p->max_tokens > BLOCK && positions(r, p->max_tokens) > most)

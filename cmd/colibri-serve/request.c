@@ -1,5 +1,6 @@
 #include "cmd/colibri-serve/request.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "cmd/colibri-serve/field.h"
@@ -16,7 +17,7 @@ static bool take_model(void *arg, struct json_object *value, const char *name,
 
     if (!serve_read_text(value, name, &model, no))
         return false;
-    if (clb_str_is(model, r->serve->name))
+    if (model.n == 0 || clb_str_is(model, r->serve->name))
         return true;
     serve_refuse_field(no, name, "'%.*s' does not exist here; '%s' does",
                        model.n > 100 ? 100 : (int)model.n, model.p, r->serve->name);
@@ -74,8 +75,8 @@ static bool add_stop(struct serve_job *job, struct json_object *value, const cha
 
     if (!serve_read_text(value, name, &text, no))
         return false;
-    if (text.n == 0)
-        return serve_refuse_field(no, name, "is empty");
+    if (text.n == 0) /* as other servers do */
+        return true;
     if (job->n_stop == SERVE_STOPS)
         return serve_refuse_field(no, name, "is one too many; at most %d", SERVE_STOPS);
     clb_text_add(&job->stop_bytes, text.p, text.n);
@@ -90,7 +91,7 @@ static bool take_stop(void *arg, struct json_object *value, const char *name,
     char item[32];
 
     if (json_object_is_type(value, json_type_string))
-        return json_object_get_string_len(value) == 0 || add_stop(job, value, name, no);
+        return add_stop(job, value, name, no);
     if (!json_object_is_type(value, json_type_array))
         return serve_refuse_field(no, name, "is %s; it must be a string or an array of strings",
                                   serve_type_of(value));
@@ -108,8 +109,8 @@ static bool take_max_tokens(void *arg, struct json_object *value, const char *na
     struct serve_reading *r = arg;
     static const struct serve_field number[] = {
         { "max_new_tokens", SERVE_GENERATE, SERVE_FIELD_COUNT, 0, 1, INT32_MAX, NULL },
-        { "max_tokens", SERVE_COMPLETION | SERVE_CHAT | SERVE_GENERATE, SERVE_FIELD_COUNT, 0, 1,
-          INT32_MAX, NULL },
+        { "max_tokens", SERVE_COMPLETION, SERVE_FIELD_COUNT, 0, 0, INT32_MAX, NULL },
+        { "max_tokens", SERVE_CHAT | SERVE_GENERATE, SERVE_FIELD_COUNT, 0, 1, INT32_MAX, NULL },
         { "max_completion_tokens", SERVE_CHAT, SERVE_FIELD_COUNT, 0, 1, INT32_MAX, NULL },
         { NULL, 0, 0, 0, 0, 0, NULL },
     };
@@ -125,6 +126,54 @@ static bool take_max_tokens(void *arg, struct json_object *value, const char *na
     r->job->p.max_tokens = n;
     r->max_given = true;
     return ok;
+}
+
+/* Tools are for the model to call, and its calls are not read out of its answer. With "none" it may
+ * not call any, and has its say. */
+static bool take_tools(void *arg, struct json_object *value, const char *name,
+                       struct serve_refusal *no)
+{
+    if (!json_object_is_type(value, json_type_array))
+        return serve_refuse_field(no, name, "is %s; it must be an array", serve_type_of(value));
+    ((struct serve_reading *)arg)->has_tools = json_object_array_length(value) > 0;
+    return true;
+}
+
+static bool take_tool_choice(void *arg, struct json_object *value, const char *name,
+                             struct serve_refusal *no)
+{
+    const char *word =
+        json_object_is_type(value, json_type_string) ? json_object_get_string(value) : "";
+
+    ((struct serve_reading *)arg)->no_tool = !strcmp(word, "none");
+    return !strcmp(word, "none") || !strcmp(word, "auto") ||
+           serve_refuse_field(no, name,
+                              "only \"none\" and \"auto\" are supported: tool calls are "
+                              "not read out of answers");
+}
+
+static bool take_modalities(void *arg, struct json_object *value, const char *name,
+                            struct serve_refusal *no)
+{
+    bool ok = json_object_is_type(value, json_type_array);
+
+    (void)arg;
+    for (size_t i = 0; ok && i < json_object_array_length(value); i++) {
+        struct json_object *item = json_object_array_get_idx(value, i);
+        ok = json_object_is_type(item, json_type_string) &&
+             !strcmp(json_object_get_string(item), "text");
+    }
+    return ok || serve_refuse_field(no, name, "only [\"text\"] is supported");
+}
+
+/* What gpt-oss and others take from their template's arguments. */
+static bool take_effort(void *arg, struct json_object *value, const char *name,
+                        struct serve_refusal *no)
+{
+    if (!json_object_is_type(value, json_type_string))
+        return serve_refuse_field(no, name, "is %s; it must be a string", serve_type_of(value));
+    ((struct serve_reading *)arg)->effort = value;
+    return true;
 }
 
 /* A number in /v1/completions, true or false in /v1/chat/completions. */
@@ -144,11 +193,10 @@ static bool take_logprobs(void *arg, struct json_object *value, const char *name
     }
     if (json_object_is_type(value, json_type_boolean) && !json_object_get_boolean(value))
         return true;
-    if (!json_object_is_type(value, json_type_int))
-        return serve_refuse_field(no, name, "is %s; it must be a whole number",
-                                  serve_type_of(value));
     if (!serve_read_number(value, name, 0, SERVE_TOP, &n, no))
         return false;
+    if (n != floorf(n))
+        return serve_refuse_field(no, name, "is %g; it must be a whole number", (double)n);
     p->logprobs = true;
     p->top_logprobs = (uint32_t)n;
     return true;
@@ -191,15 +239,38 @@ static bool take_format(void *arg, struct json_object *value, const char *name,
 /* -- the table --------------------------------------------------------------------------------- */
 
 #define AT(member) offsetof(struct serve_params, member)
-#define BOOL(name, where, member) { name, where, SERVE_FIELD_BOOL, AT(member), 0, 0, NULL }
+#define BOOL(name, where, member)                                                                  \
+    {                                                                                              \
+        name, where, SERVE_FIELD_BOOL, AT(member), 0, 0, NULL                                      \
+    }
 #define COUNT(name, where, member, lo, hi)                                                         \
-    { name, where, SERVE_FIELD_COUNT, AT(member), lo, hi, NULL }
+    {                                                                                              \
+        name, where, SERVE_FIELD_COUNT, AT(member), lo, hi, NULL                                   \
+    }
 #define NUMBER(name, where, member, lo, hi)                                                        \
-    { name, where, SERVE_FIELD_NUMBER, AT(member), lo, hi, NULL }
-#define TAKE(name, where, fn) { name, where, SERVE_FIELD_TAKE, 0, 0, 0, fn }
-#define ONLY(name, where, value) { name, where, SERVE_FIELD_ONLY, 0, value, 0, NULL }
-#define EMPTY(name, where) { name, where, SERVE_FIELD_EMPTY, 0, 0, 0, NULL }
-#define ANY(name, where) { name, where, SERVE_FIELD_ANY, 0, 0, 0, NULL }
+    {                                                                                              \
+        name, where, SERVE_FIELD_NUMBER, AT(member), lo, hi, NULL                                  \
+    }
+#define TAKE(name, where, fn)                                                                      \
+    {                                                                                              \
+        name, where, SERVE_FIELD_TAKE, 0, 0, 0, fn                                                 \
+    }
+#define ONLY(name, where, value)                                                                   \
+    {                                                                                              \
+        name, where, SERVE_FIELD_ONLY, 0, value, 0, NULL                                           \
+    }
+#define EMPTY(name, where)                                                                         \
+    {                                                                                              \
+        name, where, SERVE_FIELD_EMPTY, 0, 0, 0, NULL                                              \
+    }
+#define TRUE(name, where)                                                                          \
+    {                                                                                              \
+        name, where, SERVE_FIELD_TRUE, 0, 0, 0, NULL                                               \
+    }
+#define ANY(name, where)                                                                           \
+    {                                                                                              \
+        name, where, SERVE_FIELD_ANY, 0, 0, 0, NULL                                                \
+    }
 
 enum {
     OPENAI = SERVE_COMPLETION | SERVE_CHAT,
@@ -221,7 +292,7 @@ static const struct serve_field fields[] = {
     NUMBER("temperature", TEXT, temperature, 0, 100),
     NUMBER("top_p", TEXT, top_p, 0, 1),
     NUMBER("min_p", TEXT, min_p, 0, 1),
-    COUNT("top_k", TEXT, top_k, 0, INT32_MAX),
+    COUNT("top_k", TEXT, top_k, -1, INT32_MAX),
     NUMBER("repetition_penalty", TEXT, repetition_penalty, 0.01, 100),
     { "seed", TEXT, SERVE_FIELD_SEED, AT(seed), 0, 0, NULL },
     TAKE("stop", TEXT, take_stop),
@@ -234,13 +305,15 @@ static const struct serve_field fields[] = {
     BOOL("parse_special", SERVE_COMPLETION | SERVE_GENERATE | SERVE_TOKENIZE, parse_special),
     BOOL("add_special_tokens", SERVE_COMPLETION | SERVE_TOKENIZE, add_special),
     TAKE("response_format", OPENAI, take_format),
+    TAKE("tools", SERVE_CHAT, take_tools),
+    TAKE("tool_choice", SERVE_CHAT, take_tool_choice),
+    TAKE("modalities", SERVE_CHAT, take_modalities),
+    TAKE("reasoning_effort", SERVE_CHAT, take_effort),
     ONLY("best_of", SERVE_COMPLETION, 1),
     ONLY("presence_penalty", OPENAI, 0),
     ONLY("frequency_penalty", OPENAI, 0),
     EMPTY("logit_bias", OPENAI),
     EMPTY("suffix", SERVE_COMPLETION),
-    EMPTY("tools", SERVE_CHAT),
-    EMPTY("tool_choice", SERVE_CHAT),
     EMPTY("functions", SERVE_CHAT),
     EMPTY("function_call", SERVE_CHAT),
     EMPTY("audio", SERVE_CHAT),
@@ -248,13 +321,37 @@ static const struct serve_field fields[] = {
     EMPTY("web_search_options", SERVE_CHAT),
     /* About the service and its bills, not about the answer. */
     ANY("user", OPENAI),
-    ANY("metadata", SERVE_CHAT),
-    ANY("modalities", SERVE_CHAT),
+    ANY("metadata", OPENAI),
     ANY("parallel_tool_calls", SERVE_CHAT),
-    ANY("prompt_cache_key", SERVE_CHAT),
-    ANY("safety_identifier", SERVE_CHAT),
-    ANY("service_tier", SERVE_CHAT),
-    ANY("store", SERVE_CHAT),
+    ANY("prompt_cache_key", OPENAI),
+    ANY("prompt_cache_retention", OPENAI),
+    ANY("safety_identifier", OPENAI),
+    ANY("service_tier", OPENAI),
+    ANY("store", OPENAI),
+    ANY("verbosity", SERVE_CHAT),
+    /* What clients of vLLM and llama.cpp send, as long as it says what is so anyway. */
+    NUMBER("repeat_penalty", TEXT, repetition_penalty, 0.01, 100),
+    TRUE("skip_special_tokens", TEXT),
+    TRUE("spaces_between_special_tokens", TEXT),
+    TRUE("add_generation_prompt", SERVE_CHAT),
+    EMPTY("continue_final_message", SERVE_CHAT),
+    EMPTY("include_stop_str_in_output", TEXT),
+    EMPTY("stop_token_ids", TEXT),
+    EMPTY("use_beam_search", TEXT),
+    EMPTY("guided_json", TEXT),
+    EMPTY("guided_regex", TEXT),
+    EMPTY("guided_choice", TEXT),
+    EMPTY("guided_grammar", TEXT),
+    EMPTY("grammar", TEXT),
+    EMPTY("json_schema", TEXT),
+    ONLY("min_tokens", TEXT, 0),
+    ONLY("mirostat", TEXT, 0),
+    ONLY("length_penalty", TEXT, 1),
+    ONLY("typical_p", TEXT, 1),
+    ANY("cache_prompt", TEXT),
+    ANY("id_slot", TEXT),
+    ANY("priority", TEXT),
+    ANY("request_id", TEXT),
     { NULL, 0, 0, 0, 0, 0, NULL },
 };
 
@@ -265,11 +362,11 @@ static void set_defaults(struct serve_reading *r)
     const struct colibri_model_info *i = &r->serve->info;
     struct serve_params *p = &r->job->p;
 
-    *p = (struct serve_params){ .n = 1, .add_special = true };
+    *p = (struct serve_params){ .n = 1, .top_p = 1, .add_special = true };
     if (r->job->kind == SERVE_GENERATE)
         return;
     p->temperature = isfinite(i->temperature) ? i->temperature : 1;
-    p->top_p = isfinite(i->top_p) ? i->top_p : 0;
+    p->top_p = isfinite(i->top_p) && i->top_p > 0 ? i->top_p : 1;
     p->min_p = isfinite(i->min_p) ? i->min_p : 0;
     p->top_k = i->top_k > 0 ? (uint32_t)i->top_k : 0;
     p->repetition_penalty = isfinite(i->repetition_penalty) ? i->repetition_penalty : 0;
@@ -285,10 +382,12 @@ static bool check_together(struct serve_reading *r, struct serve_refusal *no)
         return serve_refuse_field(no, "stream_options", "belongs to \"stream\": true");
     if (r->job->kind == SERVE_CHAT && p->top_logprobs && !p->logprobs)
         return serve_refuse_field(no, "top_logprobs", "belongs to \"logprobs\": true");
-    if (p->echo && p->logprobs)
-        return serve_refuse_field(no, "echo",
-                                  "does not go with 'logprobs': probabilities of the "
-                                  "prompt are not kept");
+    if (r->has_tools && !r->no_tool)
+        return serve_refuse_field(no, "tools",
+                                  "is not supported: tool calls are not read out of answers; "
+                                  "leave it out or say \"tool_choice\": \"none\"");
+    if (p->top_p == 0) /* none but the likeliest; the library's 0 is off */
+        p->top_p = FLT_MIN;
     if (!r->max_given)
         p->max_tokens = r->job->kind == SERVE_COMPLETION ? OLD_TOKENS
                         : r->job->kind == SERVE_GENERATE ? GENERATE_TOKENS

@@ -11,10 +11,11 @@
 struct serve_reading {
     const struct serve *serve;
     struct serve_job *job;
-    struct json_object *prompt, *messages, *tokens,
-        *template_arguments; /* borrowed from the body */
-    const char *prompt_name; /* as the client calls it */
-    bool max_given;
+    struct json_object *prompt, *messages, *tokens, *effort,
+        *template_arguments;           /* borrowed from the body */
+    struct json_object *own_arguments; /* owned while messages are read */
+    const char *prompt_name;           /* as the client calls it */
+    bool max_given, has_tools, no_tool;
 };
 
 /* request.c: all fields. */

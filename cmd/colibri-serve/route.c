@@ -9,7 +9,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 
-enum { PIECE = 16 << 10, BODIES = 64 << 20 };
+enum { PIECE = 16 << 10, BODIES = 64 << 20, MOST_RETRY = 60 };
 
 struct serve_route {
     const char *method, *path;
@@ -40,88 +40,39 @@ static bool is_method(const struct serve_route *r, const char *method)
     return !strcmp(r->method, method) || (!strcmp(r->method, "GET") && !strcmp(method, "HEAD"));
 }
 
+/* The methods of a path, for Allow. */
+static const char *allowed(bool get, bool post)
+{
+    return get && post ? "GET, HEAD, POST" : post ? "POST" : "GET, HEAD";
+}
+
 static bool find_route(struct serve_request *q, const char *path, const char *method)
 {
-    bool known = false;
+    bool get = false, post = false;
 
     for (int i = 0; i < ROUTES; i++) {
         const struct serve_route *r = &routes[i];
         if (r->prefix ? strncmp(path, r->path, strlen(r->path)) : strcmp(path, r->path))
             continue;
-        known = true;
+        get |= !strcmp(r->method, "GET");
+        post |= !strcmp(r->method, "POST");
         if (is_method(r, method)) {
             q->route = r;
             return true;
         }
     }
-    if (known)
-        return serve_refuse(&q->no, 405, "method_not_allowed", "%s does not go with this path",
-                            q->method);
-    return serve_refuse(&q->no, 404, "not_found", "there is nothing at this path");
-}
-
-static const char *header(const struct serve_request *q, const char *name)
-{
-    return MHD_lookup_connection_value(q->conn->mhd, MHD_HEADER_KIND, name);
-}
-
-/* An address, or localhost: a name could be made to lead here by whoever owns it. */
-static bool is_address(const char *host)
-{
-    size_t name = strcspn(host, ":");
-
-    return host[0] == '[' || (name == 9 && !strncasecmp(host, "localhost", 9)) ||
-           strspn(host, "0123456789.") == name;
-}
-
-/* A page of another site must not ask unless it was allowed to: browsers send its origin along. */
-static bool check_origin(struct serve_request *q)
-{
-    const char *origin = header(q, "Origin"), *host = header(q, "Host");
-    const struct clb_opt_list *allowed = &q->serve->o.origins;
-
-    if (!origin)
-        return true;
-    const char *name = strstr(origin, "://");
-    bool own = name && host && !strcasecmp(name + 3, host) && is_address(host);
-    for (uint32_t i = 0; i < allowed->n; i++)
-        own |= !strcmp(allowed->value[i], "*") || !strcasecmp(allowed->value[i], origin);
-    if (!own || strlen(origin) >= sizeof q->origin)
-        return serve_refuse(&q->no, 403, "origin",
-                            "pages of this origin may not ask; see --allow-origin");
-    snprintf(q->origin, sizeof q->origin, "%s", origin);
-    return true;
-}
-
-static bool check_size(struct serve_request *q, const char *path)
-{
-    const struct serve_options *o = &q->serve->o;
-    const union MHD_ConnectionInfo *i =
-        MHD_get_connection_info(q->conn->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    const char *length = header(q, MHD_HTTP_HEADER_CONTENT_LENGTH);
-
-    if (strlen(path) > o->header_limit / 2)
-        return serve_refuse(&q->no, 414, "uri_too_long", "the path has %zu bytes", strlen(path));
-    if (i && i->header_size > o->header_limit)
-        return serve_refuse(&q->no, 431, "header_too_large",
-                            "the header has %zu bytes; --header-limit is %llu", i->header_size,
-                            (unsigned long long)o->header_limit);
-    if (strcmp(q->method, "POST"))
-        return true;
-    if (!length && !header(q, MHD_HTTP_HEADER_TRANSFER_ENCODING))
-        return serve_refuse(&q->no, 411, "length_required",
-                            "there is neither Content-Length nor Transfer-Encoding");
-    if (length && strtoull(length, NULL, 10) > o->body_limit)
-        return serve_refuse(&q->no, 413, "body_too_large",
-                            "the body has %.20s bytes; --body-limit is %llu", length,
-                            (unsigned long long)o->body_limit);
-    return true;
+    if (!get && !post)
+        return serve_refuse(&q->no, 404, "not_found",
+                            "there is nothing at this path; OpenAI's API is under /v1");
+    q->allow = allowed(get, post);
+    return serve_refuse(&q->no, 405, "method_not_allowed", "%s does not go with this path",
+                        q->method);
 }
 
 static bool check_key(struct serve_request *q)
 {
     if (!q->serve->keys || q->route->open ||
-        serve_keys_allow(q->serve->keys, header(q, MHD_HTTP_HEADER_AUTHORIZATION)))
+        serve_keys_allow(q->serve->keys, serve_header(q, MHD_HTTP_HEADER_AUTHORIZATION)))
         return true;
     return serve_refuse(&q->no, 401, "invalid_api_key",
                         "the header 'Authorization: Bearer KEY' is missing or its key is unknown");
@@ -139,7 +90,8 @@ static bool is_preflight(const struct serve_request *q)
     return !strcmp(q->method, "OPTIONS") && q->origin[0];
 }
 
-static struct serve_request *begin(struct serve_conn *c, const char *path, const char *method)
+static struct serve_request *begin(struct serve_conn *c, const char *path, const char *method,
+                                   const char *version)
 {
     struct clb_err err;
     struct serve_request *q = clb_new(1, sizeof *q, &err);
@@ -150,12 +102,13 @@ static struct serve_request *begin(struct serve_conn *c, const char *path, const
     q->conn = c;
     q->whole.owner = q;
     q->began = clb_now();
+    path = serve_path_of(path);
     snprintf(q->path, sizeof q->path, "%s", path);
     snprintf(q->method, sizeof q->method, "%s", method);
     c->request = q;
-    serve_timer_start(&c->http->reading, &c->timer);
-    (void)(check_size(q, path) && check_origin(q) && !is_preflight(q) &&
-           find_route(q, path, method) && check_key(q) && check_drain(q));
+    serve_conn_read(c);
+    (void)(serve_head_check(q, path, version) && !is_preflight(q) && find_route(q, path, method) &&
+           check_key(q) && check_drain(q));
     return q;
 }
 
@@ -186,11 +139,29 @@ static void take_body(struct serve_request *q, const char *bytes, size_t n)
 
 /* -- answers ----------------------------------------------------------------------------------- */
 
+/* What a page may send and see. Whatever headers it wants to send: its origin was allowed. */
+static void set_origin_headers(struct serve_request *q, struct MHD_Response *r)
+{
+    const char *wanted = serve_header(q, "Access-Control-Request-Headers");
+
+    MHD_add_response_header(r, "Access-Control-Allow-Origin", q->origin);
+    MHD_add_response_header(r, "Vary", "Origin, Access-Control-Request-Headers");
+    if (is_preflight(q)) {
+        MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST");
+        MHD_add_response_header(r, "Access-Control-Allow-Headers",
+                                wanted ? wanted : "Authorization, Content-Type");
+        MHD_add_response_header(r, "Access-Control-Max-Age", "600");
+    } else {
+        MHD_add_response_header(r, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    }
+}
+
 static void set_headers(struct serve_request *q, struct MHD_Response *r)
 {
     char number[16];
 
-    MHD_add_response_header(r, "Content-Type", q->type);
+    if (q->status != 204)
+        MHD_add_response_header(r, "Content-Type", q->type);
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
     if (q->job)
         MHD_add_response_header(r, "X-Request-Id", q->job->id);
@@ -207,17 +178,11 @@ static void set_headers(struct serve_request *q, struct MHD_Response *r)
     }
     if (q->status == 401)
         MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
-    if (q->status == 405)
-        MHD_add_response_header(r, "Allow", !strcmp(q->method, "POST") ? "GET, HEAD" : "POST");
-    if (q->origin[0]) {
-        MHD_add_response_header(r, "Access-Control-Allow-Origin", q->origin);
-        MHD_add_response_header(r, "Vary", "Origin");
-    }
-    if (is_preflight(q)) {
-        MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST");
-        MHD_add_response_header(r, "Access-Control-Allow-Headers", "Authorization, Content-Type");
-    }
-    if (q->conn->http->draining)
+    if (q->allow)
+        MHD_add_response_header(r, "Allow", q->allow);
+    if (q->origin[0])
+        set_origin_headers(q, r);
+    if (q->close || q->conn->http->draining)
         MHD_add_response_header(r, "Connection", "close");
 }
 
@@ -268,8 +233,19 @@ static enum MHD_Result send_answer(struct serve_request *q, unsigned status)
     return ok;
 }
 
+/* When those that wait now will have had their turn, by how requests ended lately. */
+static unsigned retry_after(const struct serve_http *h)
+{
+    uint32_t places = h->serve->o.max_concurrent;
+    double wait = h->between * (h->n_job > places ? h->n_job - places : 1);
+
+    return wait <= 1 ? 1 : wait >= MOST_RETRY ? MOST_RETRY : (unsigned)(wait + 0.999);
+}
+
 static enum MHD_Result send_refusal(struct serve_request *q)
 {
+    if (q->no.status == 429)
+        q->no.retry_after = retry_after(q->conn->http);
     q->streams = false;
     q->type = NULL;
     clb_text_clear(&q->out);
@@ -291,7 +267,6 @@ static bool start_job(struct serve_request *q)
     if (h->n_job >= o->max_concurrent + o->max_queue) {
         serve_refuse(&q->no, 429, "queue_full", "%u requests are being answered or wait already",
                      h->n_job);
-        q->no.retry_after = 1;
         return false;
     }
     q->job = serve_job_new(q->serve, q->route->kind);
@@ -300,7 +275,8 @@ static bool start_job(struct serve_request *q)
     q->job->request = q;
     q->job->body = q->body;
     q->body = (struct clb_text){ 0 };
-    h->n_job++;
+    if (h->n_job++ == 0)
+        h->last_end = q->job->time.arrived;
     serve_timer_start(&h->whole, &q->whole);
     serve_conn_watch(q->conn, true);
     serve_conn_suspend(q->conn);
@@ -394,15 +370,14 @@ enum MHD_Result serve_on_request(void *http, struct MHD_Connection *mhd, const c
     struct serve_request *q = *request;
 
     (void)http;
-    (void)version;
     if (!c || c->gone)
         return MHD_NO;
     if (!q) {
-        *request = q = begin(c, path, method);
+        *request = q = begin(c, path, method, version);
         if (!q)
             return MHD_NO;
-        /* Who asks before he sends gets his answer now. */
-        return q->no.status && header(q, "Expect") ? send_refusal(q) : MHD_YES;
+        /* Who asks before he sends gets his answer now; so does who cannot be understood. */
+        return q->no.status && (q->close || serve_header(q, "Expect")) ? send_refusal(q) : MHD_YES;
     }
     if (*n > 0) {
         take_body(q, upload, *n);
@@ -451,6 +426,15 @@ static void log_request(const struct serve_request *q, const char *end)
     serve_log_end(&l);
 }
 
+/* Seconds between two ends while there is something to do, the last ones weighing most. */
+static void count_end(struct serve_http *h)
+{
+    double now = clb_now(), d = now - h->last_end;
+
+    h->between = h->between > 0 ? 0.9 * h->between + 0.1 * d : d;
+    h->last_end = now;
+}
+
 void serve_on_completed(void *http, struct MHD_Connection *mhd, void **request,
                         enum MHD_RequestTerminationCode why)
 {
@@ -462,16 +446,16 @@ void serve_on_completed(void *http, struct MHD_Connection *mhd, void **request,
         return;
     *request = NULL;
     if (q->job) {
-        serve_conn_watch(q->conn, false);
         serve_engine_cancel(q->serve->engine, q->job); /* nothing happens when it is done */
         q->job->request = NULL;
         h->n_job--;
+        count_end(h);
     }
     serve_metrics_count(q->serve->metrics, q);
     if (!q->serve->o.common.quiet)
         log_request(q, why == MHD_REQUEST_TERMINATED_COMPLETED_OK ? NULL : "cut");
     serve_timer_stop(&q->whole);
-    serve_timer_start(&h->idle, &q->conn->timer);
+    serve_conn_idle(q->conn);
     h->body_bytes -= q->n_body;
     q->conn->request = NULL;
     serve_job_drop(q->job);

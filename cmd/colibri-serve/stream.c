@@ -40,18 +40,21 @@ static void put_choice(struct serve_request *q, uint32_t i)
     struct serve_cursor *at = &q->cursor[i];
     struct clb_text *t = &q->out;
 
-    if (!at->began && job->p.echo) {
+    if (p->scores && p->n_scored < p->n && !c->finish)
+        return; /* its prompt is not known yet */
+    if (!at->echoed && job->p.echo) {
         open_chunk(t, job, i);
         put_text(t, job, (struct clb_str){ p->text.p, p->text.n }, false);
-        clb_text_puts(t, ",\"logprobs\":null");
+        serve_answer_logprobs(t, job, i, at, true);
         close_chunk(t, job, NULL);
+        at->echoed = true;
     }
     if (c->text.n > at->text || (!at->began && (c->finish || job->kind == SERVE_CHAT)) ||
         (c->finish && c->n_token > at->token)) {
         open_chunk(t, job, i);
         struct clb_str s = { c->text.p ? c->text.p + at->text : "", c->text.n - at->text };
         put_text(t, job, s, !at->began);
-        serve_answer_logprobs(t, job, c, at);
+        serve_answer_logprobs(t, job, i, at, false);
         close_chunk(t, job, NULL);
         at->text = c->text.n;
         at->began = true;

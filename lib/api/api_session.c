@@ -131,6 +131,20 @@ float colibri_session_logprob(const struct colibri_session *session, int32_t id)
     return NAN;
 }
 
+uint32_t colibri_top_logprobs(const float *logits, uint32_t n_vocab, uint32_t k,
+                              struct colibri_logprob *top, int32_t id, float *logprob)
+{
+    struct clb_logprob found[COLIBRI_MOST_LOGPROBS];
+
+    *logprob = NAN;
+    if (k > COLIBRI_MOST_LOGPROBS || id < 0 || (uint32_t)id >= n_vocab)
+        return 0;
+    uint32_t n = clb_top_logprobs(logits, n_vocab, k, found, (uint32_t)id, logprob);
+    for (uint32_t i = 0; i < n; i++)
+        top[i] = (struct colibri_logprob){ found[i].id, found[i].logprob };
+    return n;
+}
+
 void colibri_session_on_rows(struct colibri_session *session, colibri_rows_fn *fn, void *arg)
 {
     if (!session)

@@ -143,6 +143,60 @@ run_text() { colibri-run "$@" "$model" && echo x; }
 }
 
 # bats test_tags=san
+@test "serve: echo with logprobs: a prompt has what its tokens had when they were answers" {
+    serve
+    ask /v1/completions '{"prompt":"The capital of France is","max_tokens":0,"echo":true,"logprobs":2}'
+    jq -e '.choices[0] | .text == "The capital of France is" and .finish_reason == "length" and .logprobs.token_logprobs[0] == null and
+        .logprobs.top_logprobs[0] == null and (.logprobs.token_logprobs[1:] | all(. < 0)) and .logprobs.tokens[0] == "<s>" and
+        .logprobs.text_offset[:4] == [0, 0, 3, 11]' answer || fail "$answer"
+    jq -e '.usage.completion_tokens == 0' answer
+    ask /tokenize '{"prompt":"The capital of France is"}'
+    ids=$(jq -c .tokens answer)
+    ask /v1/completions "{\"prompt\":$ids,\"max_tokens\":6,\"temperature\":0,\"logprobs\":3}"
+    jq -c '.choices[0].logprobs | [.tokens, .token_logprobs, .top_logprobs]' answer >new
+    text=$(jq '.choices[0].text' answer)
+    ask /tokenize "{\"prompt\":$(jq -c '.choices[0].text | "The capital of France is" + .' answer)}"
+    all=$(jq -c .tokens answer)
+    (($(jq length <<<"$all") == $(jq length <<<"$ids") + 6)) || skip "the text has other tokens than the answer"
+    ask /v1/completions "{\"prompt\":$all,\"max_tokens\":0,\"logprobs\":3,\"echo\":true,\"n\":2}"
+    for i in 0 1; do
+        jq -c --argjson i $i '.choices[$i].logprobs | [.tokens[-6:], .token_logprobs[-6:], .top_logprobs[-6:]]' answer | diff new -
+    done
+    # And as a stream, with an answer behind it.
+    q='"prompt":["The capital of France is","In the beginning"],"n":2,"max_tokens":3,"temperature":0,"echo":true,"logprobs":1'
+    ask /v1/completions "{$q}"
+    jq -c '[.choices[] | [.text, .logprobs.tokens, .logprobs.token_logprobs, .logprobs.text_offset]]' answer >whole
+    jq -e --argjson text "$text" '.[0] | (.[1] | length) == 10 and (.[0] | startswith("The capital of France is"))' whole
+    ask /v1/completions "{$q,\"stream\":true}" -N
+    sed -n 's/^data: {/{/p' answer | jq -sc '[.[].choices[]] | group_by(.index) | map([([.[].text] | add)] +
+        [("tokens", "token_logprobs", "text_offset") as $k | [.[].logprobs | select(.) | .[$k]] | add])' >stream
+    diff whole stream
+    ask /v1/completions '{"prompt":"The capital of","max_tokens":0}'
+    jq -e '.choices[0].text == "" and .choices[0].logprobs == null' answer
+    refused 400 max_new_tokens / '{"prompt":"x","max_new_tokens":0}'
+}
+
+# bats test_tags=san
+@test "serve: numbers and fields as clients of other servers send them" {
+    serve
+    q='"prompt":"The capital of France is"'
+    ask /v1/completions "{$q,\"temperature\":0}"
+    text=$(jq '.choices[0].text' answer)
+    # The likeliest token, said in other ways.
+    for more in '"top_p":0' '"top_p":0,"top_k":-1' '"top_k":1.0' '"top_k":1,"max_tokens":16.0,"n":1.0,"seed":1e3' '"temperature":0,"stop":["",""]' \
+        '"temperature":0,"model":""'; do
+        ask /v1/completions "{$q,$more}"
+        [[ $(jq '.choices[0].text' answer) == "$text" ]] || fail "$more: $answer"
+    done
+    ask /v1/completions "{$q,\"temperature\":0,\"metadata\":{\"a\":\"b\"},\"store\":false,\"skip_special_tokens\":true,\"min_tokens\":0,\"best_of\":1,
+        \"use_beam_search\":false,\"stop_token_ids\":[],\"include_stop_str_in_output\":false,\"guided_json\":null,\"cache_prompt\":true,
+        \"typical_p\":1.0,\"mirostat\":0,\"length_penalty\":1,\"repeat_penalty\":1,\"prompt_cache_key\":\"x\",\"user\":\"x\"}"
+    [[ $(jq '.choices[0].text' answer) == "$text" ]] || fail "$answer"
+    ask /v1/completions "{$q,\"seed\":-1,\"max_tokens\":3}"
+    [[ $status == 200 ]]
+}
+
+# bats test_tags=san
 @test "serve: a stream says the same as the whole answer" {
     serve
     q='"prompt":"The capital of France is","max_tokens":30,"temperature":0,"stop":[" And"]'
@@ -168,7 +222,7 @@ chat_model() {
     local src=$BATS_TEST_TMPDIR/chat-src
     cp -r "$DEMO_SRC" "$src"
     jq --arg t '{{ bos_token }}{% for m in messages %}{% if m.role == "bad" %}{{ raise_exception("no bad role") }}{% endif %}{{ m.role }}: {{ m.content }}
-{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}{{ more }}' '.chat_template = $t' \
+{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}{{ more }}{{ reasoning_effort }}' '.chat_template = $t' \
         "$DEMO_SRC/tokenizer_config.json" >"$src/tokenizer_config.json"
     colibri-convert -q "$src" -o chat.bin
     serve_model=$PWD/chat.bin
@@ -196,6 +250,10 @@ chat_model() {
         .logprobs.content[0].top_logprobs[0].logprob == .logprobs.content[0].logprob' answer
     ask /tokenize "{\"messages\":[$hi],\"chat_template_kwargs\":{\"more\":\" x\"}}"
     n=$(jq .count answer)
+    ask /v1/chat/completions "{\"messages\":[$hi],\"max_tokens\":1}"
+    few=$(jq .usage.prompt_tokens answer)
+    ask /v1/chat/completions "{\"messages\":[$hi],\"max_tokens\":1,\"reasoning_effort\":\"medium\"}"
+    (($(jq .usage.prompt_tokens answer) > few)) # the template has it
     ask /tokenize "{\"messages\":[$hi]}"
     (($(jq .count answer) < n))
     refused 400 messages /v1/chat/completions '{"messages":[{"role":"bad","content":"x"}]}'
@@ -207,6 +265,12 @@ chat_model() {
     refused 400 messages /v1/chat/completions '{"messages":[]}'
     refused 400 messages /v1/chat/completions '{}'
     refused 400 tools /v1/chat/completions "{\"messages\":[$hi],\"tools\":[{\"type\":\"function\"}]}"
+    refused 400 tools /v1/chat/completions "{\"messages\":[$hi],\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"auto\"}"
+    refused 400 tool_choice /v1/chat/completions "{\"messages\":[$hi],\"tool_choice\":\"required\"}"
+    refused 400 modalities /v1/chat/completions "{\"messages\":[$hi],\"modalities\":[\"text\",\"audio\"]}"
+    ask /v1/chat/completions "{\"messages\":[$hi],\"max_tokens\":6,\"temperature\":0,\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"none\",
+        \"parallel_tool_calls\":false,\"modalities\":[\"text\"],\"verbosity\":\"low\",\"add_generation_prompt\":true}"
+    [[ $(jq '.choices[0].message.content' answer) == "$text" ]] || fail "$answer"
     refused 400 top_logprobs /v1/chat/completions "{\"messages\":[$hi],\"top_logprobs\":2}"
     refused 400 max_completion_tokens /v1/chat/completions "{\"messages\":[$hi],\"max_tokens\":3,\"max_completion_tokens\":4}"
 }
@@ -255,13 +319,13 @@ temperature|{"prompt":"x","temperature":NaN}
 temperature|{"prompt":"x","temperature":Infinity}
 top_p|{"prompt":"x","top_p":1.01}
 min_p|{"prompt":"x","min_p":-1}
-top_k|{"prompt":"x","top_k":-1}
+top_k|{"prompt":"x","top_k":-2}
 top_k|{"prompt":"x","top_k":1.5}
 top_k|{"prompt":"x","top_k":99999999999999999999}
 repetition_penalty|{"prompt":"x","repetition_penalty":0}
-max_tokens|{"prompt":"x","max_tokens":0}
 max_tokens|{"prompt":"x","max_tokens":-5}
-max_tokens|{"prompt":"x","max_tokens":1e3}
+max_tokens|{"prompt":"x","max_tokens":1e300}
+max_tokens|{"prompt":"x","max_tokens":16.5}
 max_tokens|{"prompt":"x","max_tokens":9223372036854775808}
 n|{"prompt":"x","n":0}
 n|{"prompt":"x","n":1000000}
@@ -271,10 +335,15 @@ seed|{"prompt":"x","seed":1.5}
 stream|{"prompt":"x","stream":"yes"}
 stream_options|{"prompt":"x","stream_options":{"include_usage":true}}
 stop|{"prompt":"x","stop":7}
-stop[1]|{"prompt":"x","stop":["a",""]}
+stop[1]|{"prompt":"x","stop":["a",7]}
+prompt[1]|{"prompt":[[5],[]]}
+prompt|{"prompt":[null]}
+seed|{"prompt":"x","seed":18446744073709551616}
+seed|{"prompt":"x","seed":-9223372036854775809}
+skip_special_tokens|{"prompt":"x","skip_special_tokens":false}
+min_tokens|{"prompt":"x","min_tokens":5}
 logprobs|{"prompt":"x","logprobs":21}
 logprobs|{"prompt":"x","logprobs":true}
-echo|{"prompt":"x","echo":true,"logprobs":1}
 best_of|{"prompt":"x","best_of":3}
 presence_penalty|{"prompt":"x","presence_penalty":0.5}
 logit_bias|{"prompt":"x","logit_bias":{"5":1}}
@@ -285,6 +354,8 @@ max_new_tokens|{"prompt":"x","max_new_tokens":5}
 temprature|{"prompt":"x","temprature":1}
 prompt|{"prompt":"x","prompt":"y"}
 END
+    refused 400 temperature $c '{"prompt":"x","temperature":100.0001}'
+    has "$answer" 'is 100.0001;'
     refused 404 model $c '{"prompt":"x","model":"gpt-4"}'
     [[ $(jq -r .error.code answer) == model_not_found ]]
     refused 400 messages /v1/chat/completions '{"messages":[{"role":"user","content":"x"}]}' # no template
@@ -359,6 +430,31 @@ END
     still_answers
 }
 
+# bats test_tags=san
+@test "serve: what is no HTTP is told so, and what is unclear refused" {
+    serve
+    [[ $(trick not_http) == told ]] || fail "$(trick not_http)"
+    [[ $(trick smuggle) == refused ]] || fail "$(trick smuggle)"
+    grep -q 'event=request .*status=400 error="this is TLS' log
+    curl -sS "$url/metrics" | grep -q 'status="505"'
+    refused 415 null / '{"prompt":"x"}' -H 'Content-Encoding: gzip'
+    still_answers
+}
+
+# bats test_tags=san
+@test "serve: paths as proxies send them, names of models as clients escape them, methods that a path has" {
+    serve --model-name 'me/a model'
+    [[ $(curl -sS -o answer -w '%{http_code}' --request-target "http://somewhere:80/health" "$url") == 200 ]]
+    [[ $(curl -sS "$url/v1/models/me%2Fa%20model" | jq -r .id) == 'me/a model' ]]
+    [[ $(curl -sS "$url/v1/models/me/a%20mode" | jq -r .error.code) == model_not_found ]]
+    [[ $(curl -sS "$url/v1/models/me%2" | jq -r .error.code) == model_not_found ]]
+    curl -sS -X PUT "$url/v1/models" -D headers -o answer
+    grep -qi '^allow: GET, HEAD.$' headers
+    curl -sS -X PUT "$url/" -D headers -o answer
+    grep -qi '^allow: GET, HEAD, POST.$' headers
+    [[ $(curl -sS "$url/completions" | jq -r .error.message) == *"under /v1" ]]
+}
+
 # -- connections -----------------------------------------------------------------------------------
 
 # bats test_tags=san
@@ -375,6 +471,13 @@ END
 @test "serve: a client that does not read its stream is cut" {
     serve --write-timeout 1
     [[ $(trick never_read) == $'idle\ncut' ]]
+    still_answers
+}
+
+# bats test_tags=san
+@test "serve: a client that stops in the middle of a request is not waited for" {
+    serve
+    [[ $(trick end_in_body) == gone ]]
     still_answers
 }
 
@@ -413,7 +516,7 @@ END
 
 # bats test_tags=san
 @test "serve: without a key of the file nobody is answered; SIGHUP reads it again" {
-    printf '# ours\nfirst-key\n\n  second-key  \n' >keys
+    printf '# ours\r\nfirst-key\r\n\n \tsecond-key \t\n' >keys
     serve --api-key-file keys
     refused 401 null / '{"prompt":"x"}'
     [[ $(jq -r .error.code answer) == invalid_api_key ]]
@@ -421,6 +524,8 @@ END
     refused 401 null / '{"prompt":"x"}' -H 'Authorization: Bearer first-keyfirst-key'
     refused 401 null / '{"prompt":"x"}' -H 'Authorization: Bearer '
     refused 401 null / '{"prompt":"x"}' -H 'Authorization: Basic first-key'
+    ask / '{"prompt":"x","max_new_tokens":1}' -H 'Authorization: Bearer first-key '
+    [[ $status == 200 ]]
     [[ $(curl -sS -o answer -w '%{http_code}' "$url/v1/models") == 401 ]]
     [[ $(curl -sS -o answer -w '%{http_code}' "$url/metrics") == 401 ]]
     [[ $(curl -sS -o answer -w '%{http_code}' "$url/health") == 200 ]]
@@ -468,6 +573,12 @@ END
     grep -qi '^access-control-allow-origin: https://chat.example' headers
     [[ $(curl -sS -X OPTIONS -H 'Origin: https://chat.example' -D headers -o answer -w '%{http_code}' "$url/v1/completions") == 204 ]]
     grep -qi '^access-control-allow-headers: .*authorization' headers
+    # The openai package in a browser sends headers of its own.
+    curl -sS -X OPTIONS -H 'Origin: https://chat.example' -H 'Access-Control-Request-Method: POST' -D headers -o answer \
+        -H 'Access-Control-Request-Headers: authorization,x-stainless-os' "$url/v1/completions"
+    grep -qi '^access-control-allow-headers: authorization,x-stainless-os' headers
+    curl -sS -X OPTIONS -H 'Origin: https://evil.example' -H 'Access-Control-Request-Headers: x-a' -D headers -o answer "$url/v1/completions"
+    if grep -qi '^access-control' headers; then fail "$(cat headers)"; fi
 }
 
 # bats test_tags=san

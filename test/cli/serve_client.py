@@ -251,5 +251,79 @@ def garbage():
     print(answer(s)[0])
 
 
-tricks = {f.__name__: f for f in (slow_header, slow_body, never_read, leave, too_many, pipeline, chunked, huge_body, garbage)}
+def say(raw, end=False):
+    """What comes back for these bytes until the server closes: its answers, as (status, code of the error)."""
+    s = connect()
+    try:
+        s.sendall(raw)
+        if end:
+            s.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+    got, answers = read_all(s), []
+    while got.startswith(b"HTTP/1.1 "):
+        head, _, got = got.partition(b"\r\n\r\n")
+        n = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        body, got = got[:n], got[n:]
+        answers.append((int(head.split()[1]), json.loads(body).get("error", {}).get("code")))
+    return answers + [("rest", got)] * bool(got)
+
+
+GET = b"GET /health HTTP/1.1\r\nHost: x\r\n"
+
+
+def not_http():
+    """What libmicrohttpd would answer with HTML, or not at all, as the first thing on a connection."""
+    post_to = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length:"
+    for status, raw in (
+            (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), (400, b"\x00" * 100), (400, b"GET\r\n\r\n"),
+            (400, b"GET /health\r\n\r\n"), (400, b"GET\t/health\tHTTP/1.1\r\n\r\n"), (400, b" /health HTTP/1.1\r\n\r\n"),
+            (505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), (505, b"GET /health HTTP/9.9\r\nHost: x\r\n\r\n"),
+            (400, post_to + b" -5\r\n\r\n"), (400, post_to + b" +5\r\n\r\n"), (400, post_to + b" 0x5\r\n\r\n"),
+            (400, post_to + b"\r\n\r\n"), (400, post_to + b" 5, 5\r\n\r\n"), (413, post_to + b" " + b"9" * 30 + b"\r\n\r\n"),
+            (400, GET + b"no colon\r\n\r\n"), (400, GET + b"A: b\0c\r\n\r\n"), (400, GET + b"A\0: b\r\n\r\n"),
+            (400, GET + b"A: b\r\n c\r\n\r\n"), (431, GET + b"A: b\r\n" * 3000 + b"\r\n"),
+            (431, GET + b"A: " + b"b" * 200000 + b"\r\n\r\n"), (431, GET + b"Cookie: " + b"a=b;" * 3000 + b"\r\n\r\n"),
+            (414, b"GET /health?" + b"a=b&" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")):
+        got = say(raw)
+        if got != [(status, "bad_request")]:
+            print(raw[:60], got)
+    print("told")
+
+
+def smuggle():
+    """Headers that two servers may read in two ways: refused, and nothing behind them is read. Also when the
+    connection has shown before that it speaks HTTP."""
+    second = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    post_to = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+    for status, raw in (
+            (400, post_to + b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            (400, post_to + b"Content-Length: 0\r\nContent-Length: 6\r\n\r\n"),
+            (400, post_to + b"Content-Length : 0\r\n\r\n"), (400, post_to + b"X Y: 0\r\n\r\n"),
+            (501, post_to + b"Transfer-Encoding: gzip, chunked\r\n\r\n"), (501, post_to + b"Transfer-Encoding: xchunked\r\n\r\n"),
+            (400, b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            (400, b"GET /health HTTP/1.1\r\n\r\n"), (400, GET + b"Host: y\r\n\r\n"),
+            (413, post_to + b"Content-Length: 18446744073709551615\r\n\r\n")):
+        for before in (b"", second):
+            got = say(before + raw + second)
+            if [a[0] for a in got] != [200] * bool(before) + [status]:
+                print(raw[:80], got)
+    print("refused")
+
+
+def end_in_body():
+    """A client that stops in its header or body is not waited for, --read-timeout or not."""
+    whole = post(b" " * 1000)
+    for n in (0, 10, whole.index(b"\r\n\r\n") + 2, whole.index(b"\r\n\r\n") + 4, len(whole) - 5):
+        say(whole[:n], end=True)
+    for _ in range(100):
+        if metric("colibri_connections") == 1:
+            print("gone")
+            return
+        time.sleep(0.05)
+    print("still there:", metric("colibri_connections"))
+
+
+tricks = {f.__name__: f for f in (slow_header, slow_body, never_read, leave, too_many, pipeline, chunked, huge_body, garbage,
+                                  not_http, smuggle, end_in_body)}
 tricks[sys.argv[2]](*sys.argv[3:])

@@ -855,6 +855,64 @@ static void rows_come_once_and_in_order(void)
     colibri_scheduler_close(s);
 }
 
+struct scored {
+    const int32_t *ids;
+    size_t n;
+    float logprob[64], best[64];
+};
+
+static void score_row(void *arg, size_t position, const float *logits)
+{
+    struct scored *s = arg;
+    struct colibri_logprob top[3];
+
+    if (position + 1 >= s->n)
+        return;
+    uint32_t n = colibri_top_logprobs(logits, VOCAB, 3, top, s->ids[position + 1],
+                                      &s->logprob[position + 1]);
+    CHECK_EQ(n, 3);
+    CHECK(top[0].logprob >= top[1].logprob && top[1].logprob >= top[2].logprob);
+    s->best[position + 1] = top[0].logprob;
+}
+
+/* What the tokens of an answer had, they have when they are part of a prompt. */
+static void a_prompt_can_be_scored(void)
+{
+    struct colibri_scheduler *s = open_scheduler(
+        (struct colibri_scheduler_options){ .max_sequences = 2, .context = CONTEXT });
+    struct details d;
+    struct job *j = simple_job(0, NULL, 0, 20, 20);
+    struct colibri_request r = detailed(&d, j->ids, 20);
+    int32_t ids[40];
+    float p;
+
+    r.max_new_tokens = 20;
+    r.logprobs = r.ignore_eos = true;
+    CHECK_EQ(colibri_scheduler_submit(s, &r, NULL), 0);
+    run_all(s);
+    CHECK_EQ(d.n_token, 20);
+    memcpy(ids, j->ids, 20 * sizeof *ids);
+    memcpy(ids + 20, d.id, 20 * sizeof *ids);
+    struct scored scored = { .ids = ids, .n = 40 };
+    r = (struct colibri_request){ .size = sizeof r,
+                                  .ids = ids,
+                                  .n_ids = 40,
+                                  .ids_only = true,
+                                  .prompt_only = true,
+                                  .on_row = score_row,
+                                  .arg = &scored };
+    CHECK_EQ(colibri_scheduler_submit(s, &r, NULL), 0);
+    run_all(s);
+    for (uint32_t i = 0; i < 20; i++)
+        CHECK(scored.logprob[20 + i] == d.logprob[i] && scored.best[20 + i] >= d.logprob[i]);
+    float row[3] = { 1, 2, 3 };
+    CHECK_EQ(colibri_top_logprobs(row, 3, 0, NULL, 3, &p), 0);
+    CHECK(isnan(p));
+    CHECK_EQ(colibri_top_logprobs(row, 3, COLIBRI_MOST_LOGPROBS + 1, NULL, 0, &p), 0);
+    CHECK(isnan(p));
+    colibri_scheduler_close(s);
+}
+
 static void some_requests_are_profiled(void)
 {
     struct colibri_scheduler *s = open_scheduler((struct colibri_scheduler_options){
@@ -1113,6 +1171,7 @@ int main(void)
     TEST(logprobs_are_those_of_a_session);
     TEST(a_callback_ends_its_choice);
     TEST(rows_come_once_and_in_order);
+    TEST(a_prompt_can_be_scored);
     TEST(some_requests_are_profiled);
     unload_model();
     TEST(other_kinds_of_models);
