@@ -101,7 +101,7 @@ struct clb_backend {
     struct clb_weights w;         /* as `host`, on the device; `layer` is not used */
     struct clb_cuda_layer *layer; /* [n_layer] owned */
     struct clb_cuda_experts experts;
-    char name[256], text[400];
+    char name[16], text[400];
 };
 
 /* -- activations ------------------------------------------------------------------------------- */

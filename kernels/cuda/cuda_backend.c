@@ -16,7 +16,8 @@ static void cuda_close(struct clb_backend *be)
 {
     if (!be)
         return;
-    cudaSetDevice(be->device);
+    if (be->copy)
+        cudaSetDevice(be->device);
     clb_cuda_unbind(be);
     clb_cuda_memory_done(be);
     if (be->copy)
@@ -24,22 +25,16 @@ static void cuda_close(struct clb_backend *be)
     clb_free(be);
 }
 
-static bool attribute(int *value, enum cudaDeviceAttr what, int device, struct clb_err *err)
+static bool choose_budget(struct clb_backend *be, const struct clb_cuda_device *d, uint64_t asked,
+                          struct clb_err *err)
 {
-    return clb_cuda_ok(cudaDeviceGetAttribute(value, what, device), err, "asking the device");
-}
+    uint64_t left = d->available;
 
-static bool choose_budget(struct clb_backend *be, uint64_t asked, struct clb_err *err)
-{
-    size_t left, total;
-
-    if (!clb_cuda_ok(cudaMemGetInfo(&left, &total), err, "asking for memory"))
-        return false;
     if (asked > left)
         return clb_fail(err, CLB_NO_SPACE,
-                        "CUDA: %" PRIu64
-                        " bytes of device %d are asked for, but %zu of %zu are free",
-                        asked, be->device, left, total);
+                        "CUDA: %" PRIu64 " bytes of device %d are asked for, but %" PRIu64
+                        " of %" PRIu64 " are free",
+                        asked, d->index, left, d->memory);
     be->budget = asked ? asked : left - left / SPARE_SHARE;
     return true;
 }
@@ -47,23 +42,21 @@ static bool choose_budget(struct clb_backend *be, uint64_t asked, struct clb_err
 static bool open_device(struct clb_backend *be, const struct clb_backend_options *o,
                         struct clb_err *err)
 {
-    int n_sm, major, minor;
+    struct clb_cuda_device d;
 
-    if (!clb_cuda_ok(cudaSetDevice(be->device), err, "opening the device") ||
-        !attribute(&n_sm, cudaDevAttrMultiProcessorCount, be->device, err) ||
-        !attribute(&major, cudaDevAttrComputeCapabilityMajor, be->device, err) ||
-        !attribute(&minor, cudaDevAttrComputeCapabilityMinor, be->device, err) ||
-        !clb_cuda_ok(cudaStreamCreateWithFlags(&be->copy, cudaStreamNonBlocking), err,
+    if (!clb_cuda_device_open(&d, o->device, err))
+        return false;
+    be->device = d.index;
+    if (!clb_cuda_ok(cudaStreamCreateWithFlags(&be->copy, cudaStreamNonBlocking), err,
                      "a stream") ||
         !clb_cuda_ok((cudaError_t)clb_cuda_product_setup(), err, "setting up kernels") ||
-        !choose_budget(be, o->device_memory, err))
+        !choose_budget(be, &d, o->device_memory, err))
         return false;
-    be->n_cta = (unsigned)n_sm * 4;
-    be->major = major;
-    snprintf(be->name, sizeof be->name, "sm_%d%d", major, minor);
-    snprintf(be->text, sizeof be->text,
-             "device %d, compute capability %d.%d, %d multiprocessors, %.1f GB for this model",
-             be->device, major, minor, n_sm, (double)be->budget / 1e9);
+    be->n_cta = (unsigned)d.n_sm * 4;
+    be->major = d.major;
+    snprintf(be->name, sizeof be->name, "sm_%d%d", d.major, d.minor);
+    snprintf(be->text, sizeof be->text, "device %d, %s, %s, %d multiprocessors, %.1f GB to use",
+             d.index, d.name, be->name, d.n_sm, (double)be->budget / 1e9);
     return true;
 }
 
@@ -75,7 +68,6 @@ static bool cuda_open(struct clb_backend **out, const struct clb_backend_options
     *out = NULL;
     if (!be)
         return false;
-    be->device = (int)o->device;
     be->no_routing_cache = o->no_routing_cache;
     be->ledger = o->device_ledger;
     clb_cuda_memory_init(be, o->slab_options);

@@ -70,6 +70,11 @@ static bool check(struct clb_backend *be, struct clb_err *err)
     for (uint32_t i = 0; i < a->n_layer; i++)
         if (!check_layer(be, &be->host->layer[i], err))
             return clb_fail_in(err, "layer %u", i);
+    if (be->has[CLB_CUDA_BRAIN] && be->major < 8)
+        return clb_fail(err, CLB_UNSUPPORTED,
+                        "bf16 and mxfp4 need compute capability 8.0, but device %d has %s; convert "
+                        "the model with --dtype int8 or fp16",
+                        be->device, be->name);
     return true;
 }
 

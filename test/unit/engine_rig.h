@@ -34,7 +34,7 @@ struct rig_options {
     struct tiny_options model;
     const struct tiny *file; /* borrowed; NULL: build `model` */
     const struct clb_backend_ops *op; /* NULL: the CPU's */
-    uint64_t device_memory;  /* of backends with a device; 0: what there is */
+    uint32_t slots; /* of backends with a device: experts that it has room for; 0: all */
     enum clb_kv_dtype kv;
     unsigned n_thread;
     const char *level;
@@ -65,7 +65,6 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
     struct clb_backend_options bo = { .n_thread = o->n_thread,
                                       .cpu_level = o->level,
                                       .no_routing_cache = o->no_routing_cache,
-                                      .device_memory = o->device_memory,
                                       .device_ledger = &g->device };
     struct clb_acts_shape shape = {
         .max_rows = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
@@ -89,7 +88,11 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
     if (d) {
         uint64_t acts = g->op->acts_bytes(g->be, &g->reader.arch, &shape);
         where.memory = d->memory(g->be);
-        if (!rig_upload(g, n_block * kv.block_bytes + acts, err))
+        uint64_t run = n_block * kv.block_bytes + acts;
+        uint64_t two = d->available(g->be), slot = (g->reader.experts[0].size[0] + 255) & ~255ull;
+        if (o->slots) /* what is left beside two experts, but for the others */
+            run = two - ((uint64_t)o->slots - 2) * slot;
+        if (!rig_upload(g, run, err))
             return false;
     }
     return g->op->acts_new(g->be, &g->x, &g->reader.arch, &shape, err) &&

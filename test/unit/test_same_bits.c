@@ -1,6 +1,7 @@
 /* test_same_bits.c - logits are the same to the last bit, however the work is cut: threads, chunks
  * of a prompt, company in the batch, instruction set, routing cache, size of the expert store. */
 #include "test/unit/engine_rig.h"
+#include "test/unit/rig_archs.h"
 
 #include <unistd.h>
 
@@ -9,62 +10,6 @@
 enum { LENGTH = 200, LONG = 601, VOCAB = 99 };
 
 static int32_t ids[LONG];
-
-/* Everything that the engine cuts differently: several query heads per KV head, a window, shared
- * and dense parts, more rows than one piece holds. */
-static void arch(struct clb_arch *a)
-{
-    tiny_arch(a);
-    a->n_layer = 3;
-    a->n_head = 6;
-    a->value_dim = 24;
-    a->window[1] = 50;
-    a->shared_size = 40;
-    a->shared_gate = true;
-    a->dense_size = 72;
-    a->layer_experts[2] = 0;
-    a->qk_norm = CLB_QK_NORM_HEAD;
-    a->attn_softcap = 3;
-}
-
-/* Multi-head latent attention, experts chosen in groups. */
-static void latent_arch(struct clb_arch *a)
-{
-    tiny_arch(a);
-    a->attention = CLB_ATTN_MLA;
-    a->n_head = a->n_kv_head = 5;
-    a->q_lora_rank = 36;
-    a->kv_lora_rank = 40;
-    a->qk_nope_dim = 18;
-    a->qk_rope_dim = a->rope_dim = 6;
-    a->head_dim = 24;
-    a->value_dim = 23;
-    a->rope = CLB_ROPE_INTERLEAVED;
-    a->router = CLB_ROUTER_SIGMOID;
-    a->router_correction = true;
-    a->n_group = 4;
-    a->top_groups = 2;
-    a->group_score = CLB_GROUP_TOP2_SUM;
-    a->top_k = 3;
-    a->routed_scale = 2.5f;
-    a->shared_size = 40;
-}
-
-/* Biases, sinks, layers without positions, experts that read scaled rows. */
-static void biased_arch(struct clb_arch *a)
-{
-    tiny_arch(a);
-    a->q_bias = a->k_bias = a->v_bias = a->o_bias = a->expert_bias = a->router_bias = true;
-    a->output_bias = a->sinks = a->no_rope[1] = a->scale_expert_input = true;
-    a->qk_norm = CLB_QK_NORM_L2;
-    a->attn_temperature_scale = 0.3f;
-    a->attn_temperature_floor = 16;
-    a->chunk[0] = 70;
-    a->norm = CLB_NORM_LAYER;
-    a->act = CLB_ACT_CLAMPED_SWIGLU;
-    a->act_limit = 0.5f;
-    a->act_alpha = 1.702f;
-}
 
 static float *run_rows(const struct rig_options *o, uint32_t chunk, uint32_t rows)
 {
@@ -142,38 +87,38 @@ static void whole_set(void (*fill)(struct clb_arch *a), enum clb_dtype type, enu
 
 static void f32_weights(void)
 {
-    whole_set(arch, CLB_F32, CLB_KV_F32);
+    whole_set(rig_mixed_arch, CLB_F32, CLB_KV_F32);
 }
 static void fp16_weights(void)
 {
-    whole_set(arch, CLB_F16, CLB_KV_F16);
+    whole_set(rig_mixed_arch, CLB_F16, CLB_KV_F16);
 }
 static void bf16_weights(void)
 {
-    whole_set(arch, CLB_BF16, CLB_KV_F16);
+    whole_set(rig_mixed_arch, CLB_BF16, CLB_KV_F16);
 }
 static void int8_weights(void)
 {
-    whole_set(arch, CLB_INT8, CLB_KV_F16);
+    whole_set(rig_mixed_arch, CLB_INT8, CLB_KV_F16);
 }
 static void int4_weights(void)
 {
-    whole_set(arch, CLB_INT4, CLB_KV_INT8);
+    whole_set(rig_mixed_arch, CLB_INT4, CLB_KV_INT8);
 }
 static void mxfp4_weights(void)
 {
-    whole_set(arch, CLB_MXFP4, CLB_KV_INT8);
+    whole_set(rig_mixed_arch, CLB_MXFP4, CLB_KV_INT8);
 }
 
 static void latent_attention(void)
 {
-    whole_set(latent_arch, CLB_F32, CLB_KV_F32);
-    whole_set(latent_arch, CLB_INT8, CLB_KV_F16);
+    whole_set(rig_latent_arch, CLB_F32, CLB_KV_F32);
+    whole_set(rig_latent_arch, CLB_INT8, CLB_KV_F16);
 }
 static void biases_and_sinks(void)
 {
-    whole_set(biased_arch, CLB_BF16, CLB_KV_F32);
-    whole_set(biased_arch, CLB_INT8, CLB_KV_INT8);
+    whole_set(rig_biased_arch, CLB_BF16, CLB_KV_F32);
+    whole_set(rig_biased_arch, CLB_INT8, CLB_KV_INT8);
 }
 
 /* A prompt that the usual chunk of a session does not hold. */
@@ -182,7 +127,7 @@ static void long_prompt(void)
     static const uint32_t chunks[] = { 1, 7, 64, 512 };
     struct clb_arch a;
 
-    arch(&a);
+    rig_mixed_arch(&a);
     struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 },
                              .kv = CLB_KV_F16,
                              .n_thread = 2 };
@@ -203,7 +148,7 @@ static void batch_or_alone(void)
     struct rig g;
     struct rig_batch b = { .n_seq = RIG_SEQS, .chunk = 50 };
 
-    arch(&a);
+    rig_mixed_arch(&a);
     CHECK(
         rig_open(&g, &(struct rig_options){
                          .model = { .arch = &a, .seed = 2, .expert = CLB_INT8, .dense = CLB_INT8 },
@@ -256,7 +201,7 @@ static void routing_cache(void)
 {
     struct clb_arch a;
 
-    arch(&a);
+    rig_mixed_arch(&a);
     struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8 }, .n_thread = 2 };
     float *kept = run(&o, 1);
     o.no_routing_cache = true;
@@ -275,7 +220,7 @@ static void routing_is_reused(void)
     float *out = calloc((size_t)LENGTH * VOCAB, sizeof *out);
     float *less = calloc((size_t)LENGTH * VOCAB, sizeof *less);
 
-    arch(&a);
+    rig_mixed_arch(&a);
     for (int off = 0; off < 2; off++) {
         struct clb_profile f = { 0 };
         struct rig_batch b = { .n_seq = 1,
@@ -312,7 +257,7 @@ static void small_expert_store(void)
     struct rig g;
     float *out = calloc((size_t)LENGTH * VOCAB, sizeof *out);
 
-    arch(&a);
+    rig_mixed_arch(&a);
     struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8 }, .n_thread = 2 };
     float *want = run(&o, 90);
 
