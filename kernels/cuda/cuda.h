@@ -83,6 +83,7 @@ struct clb_backend {
     int major;      /* of its compute capability */
     unsigned n_cta; /* blocks that are resident at a time, as products want them */
     bool no_routing_cache;
+    bool no_graphs;            /* they cannot be recorded here */
     bool watched;              /* stages are timed: each waits until it is done */
     struct clb_ledger *ledger; /* borrowed; may be NULL */
     pthread_mutex_t lock;      /* of slabs and `used` */
@@ -132,6 +133,18 @@ struct clb_cuda_map {
     struct clb_cuda_chunks chunks;
 };
 
+/* What the kernels of a pass depend on, and the graph of such passes. */
+struct clb_cuda_shape {
+    uint32_t n_row, n_logit, n_tile, splits, top_k;
+    const struct clb_kv_pool *pool;
+};
+struct clb_cuda_graph {
+    struct clb_cuda_shape shape;
+    cudaGraphExec_t exec; /* NULL: none */
+    uint64_t used;
+};
+enum { CLB_CUDA_GRAPHS = 8 };
+
 /* S = R * most top_k slots, H heads. */
 struct clb_acts {
     struct clb_acts_shape shape;
@@ -149,7 +162,10 @@ struct clb_acts {
     const struct clb_pass *p;
     uint32_t n_tile, last_position;
     struct clb_kv_pool *pool;
-    uint32_t n_slot_row; /* experts per token of the layer at hand */
+    struct clb_cuda_shape pass_shape;
+    bool deferred; /* stages enqueue nothing: the end of the pass launches a graph */
+    struct clb_cuda_graph graph[CLB_CUDA_GRAPHS];
+    uint64_t n_replay;
 
     float *x;                /* [R][ld_hidden] residual stream */
     struct clb_cuda_rows in; /* [R] input of the branch at hand */
@@ -308,6 +324,14 @@ bool clb_cuda_gather(struct clb_backend *be, struct clb_acts *x, const struct cl
 bool clb_cuda_mlp(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                   struct clb_err *err);
 bool clb_cuda_logits(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err);
+
+/* The end of a pass but for the wait: final norm, output matrix. */
+bool clb_cuda_output(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+
+/* cuda_graph.c: decides whether the pass is deferred; runs one that was; frees graphs. */
+void clb_cuda_graph_begin(struct clb_backend *be, struct clb_acts *x);
+bool clb_cuda_graph_run(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+void clb_cuda_graph_free(struct clb_acts *x);
 
 /* cuda_mla.c */
 void clb_cuda_mla_project(struct clb_backend *be, struct clb_acts *x,

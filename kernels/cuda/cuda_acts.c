@@ -274,6 +274,7 @@ void clb_cuda_acts_free(struct clb_backend *be, struct clb_acts *x)
     if (!x)
         return;
     cudaSetDevice(be->device);
+    clb_cuda_graph_free(x);
     if (x->stream) {
         cudaStreamSynchronize(x->stream);
         cudaStreamDestroy(x->stream);

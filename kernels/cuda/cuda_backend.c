@@ -150,6 +150,55 @@ static const struct clb_memory *cuda_pinned(struct clb_backend *be)
     return &be->pinned;
 }
 
+/* -- stages: those of a deferred pass come with its end (cuda_graph.c) ---------------------------
+ */
+
+static bool embed(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
+{
+    return x->deferred || clb_cuda_embed(be, x, err);
+}
+static bool attn_project(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                         struct clb_err *err)
+{
+    return x->deferred || clb_cuda_attn_project(be, x, l, err);
+}
+static bool attn_mix(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                     struct clb_err *err)
+{
+    return x->deferred || clb_cuda_attn_mix(be, x, l, err);
+}
+static bool attn_output(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                        struct clb_err *err)
+{
+    return x->deferred || clb_cuda_attn_output(be, x, l, err);
+}
+static bool gate(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                 struct clb_err *err)
+{
+    return x->deferred || clb_cuda_gate(be, x, l, err);
+}
+static bool scatter(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                    const struct clb_routes **routes, struct clb_err *err)
+{
+    *routes = NULL;
+    return x->deferred || clb_cuda_scatter(be, x, l, routes, err);
+}
+static bool experts(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                    const uint8_t *const *block, struct clb_err *err)
+{
+    return x->deferred || clb_cuda_moe_experts(be, x, l, block, err);
+}
+static bool gather(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                   struct clb_err *err)
+{
+    return x->deferred || clb_cuda_gather(be, x, l, err);
+}
+static bool mlp(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                struct clb_err *err)
+{
+    return x->deferred || clb_cuda_mlp(be, x, l, err);
+}
+
 static const struct clb_device_ops device = {
     .about = clb_cuda_about,
     .bind = clb_cuda_bind,
@@ -175,14 +224,14 @@ const struct clb_backend_ops clb_backend_cuda = {
     .acts_new = clb_cuda_acts_new,
     .acts_free = clb_cuda_acts_free,
     .begin = clb_cuda_begin,
-    .embed = clb_cuda_embed,
-    .attn_project = clb_cuda_attn_project,
-    .attn_mix = clb_cuda_attn_mix,
-    .attn_output = clb_cuda_attn_output,
-    .moe_gate = clb_cuda_gate,
-    .moe_scatter = clb_cuda_scatter,
-    .moe_experts = clb_cuda_moe_experts,
-    .moe_gather = clb_cuda_gather,
-    .mlp = clb_cuda_mlp,
+    .embed = embed,
+    .attn_project = attn_project,
+    .attn_mix = attn_mix,
+    .attn_output = attn_output,
+    .moe_gate = gate,
+    .moe_scatter = scatter,
+    .moe_experts = experts,
+    .moe_gather = gather,
+    .mlp = mlp,
     .logits = clb_cuda_logits,
 };

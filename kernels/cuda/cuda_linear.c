@@ -35,7 +35,7 @@ static enum clb_cuda_kind main_kind(const struct clb_layer *l, bool mlp, bool *w
 
     *wide = mlp && l->experts; /* the router */
     for (size_t i = 0; i < n; i++) {
-        if (!m[i]->tiles || (i == 0 && l->q_a.tiles)) /* that reads the query's latent */
+        if (!m[i]->tiles || (m[i] == &l->q && l->q_a.tiles)) /* that reads the query's latent */
             continue;
         if (kind < 0)
             kind = (int)clb_cuda_kind(m[i]->dtype);

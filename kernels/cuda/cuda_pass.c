@@ -113,6 +113,7 @@ bool clb_cuda_begin(struct clb_backend *be, struct clb_acts *x, const struct clb
     tell_tiles(x);
     if (be->host->arch->attention == CLB_ATTN_MLA)
         tell_chunks(be, x);
+    clb_cuda_graph_begin(be, x);
     return send(x, err);
 }
 
@@ -147,7 +148,7 @@ bool clb_cuda_embed(struct clb_backend *be, struct clb_acts *x, struct clb_err *
 
 /* -- logits ------------------------------------------------------------------------------------ */
 
-static void output(struct clb_backend *be, struct clb_acts *x)
+static void output_rows(struct clb_backend *be, struct clb_acts *x)
 {
     const struct clb_arch *a = be->host->arch;
     enum clb_cuda_kind kind = clb_cuda_kind(be->w.output.dtype);
@@ -178,13 +179,18 @@ static void output(struct clb_backend *be, struct clb_acts *x)
                          x->stream);
 }
 
+bool clb_cuda_output(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
+{
+    if (x->p->n_logit)
+        output_rows(be, x);
+    return clb_cuda_launched(be, x, err, "Logits");
+}
+
 bool clb_cuda_logits(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err)
 {
     size_t n = (size_t)x->p->n_logit * be->host->arch->vocab_size;
 
-    if (n)
-        output(be, x);
-    if (!clb_cuda_launched(be, x, err, "Logits"))
+    if (!(x->deferred ? clb_cuda_graph_run(be, x, err) : clb_cuda_output(be, x, err)))
         return false;
     if (n && !clb_cuda_ok(cudaMemcpyAsync(out, x->logits, n * sizeof *out, cudaMemcpyDeviceToHost,
                                           x->stream),

@@ -1,5 +1,6 @@
 /* test_backend.c - the CUDA backend on the emulation: every type of weights, through sessions. */
 #include "test/cuda-emu/backend_rig.h"
+#include "test/unit/rig_archs.h"
 
 #include "lib/session/batch.h"
 #include "lib/session/infer.h"
@@ -12,6 +13,41 @@ static void every_type_is_near_the_cpu(void)
     a.qk_norm = CLB_QK_NORM_FULL;
     for (int t = 0; t < CLB_DTYPE_COUNT; t++)
         check_model("plain", &a, (enum clb_dtype)t, rig_bound[t]);
+}
+
+/* -- graphs ------------------------------------------------------------------------------------ */
+
+/* Row by row, two sequences at a time: the bits of a prefill, and one graph for all of it until the
+ * number of splits changes. Where none can be recorded, launches do the same. */
+static void decoding_is_one_launch(void)
+{
+    const struct cut prefill = { 2, 12, 12 }, decode = { 2, 12, 1 };
+    struct clb_arch a;
+    struct tiny file;
+
+    rig_latent_arch(&a);
+    a.layer_experts[1] = 0;
+    a.dense_size = 40;
+    CHECK(tiny_build(&file, &(struct tiny_options){
+                                .arch = &a, .seed = 8, .expert = CLB_INT8, .dense = CLB_BF16 }));
+    struct rig_options o = {
+        .file = &file, .op = clb_backend_device(), .kv = CLB_KV_F16, .max_rows = 64
+    };
+    float *want = run(&o, prefill);
+    uint64_t launched = emu_calls("cudaGraphLaunch");
+    uint64_t recorded = emu_calls("cudaGraphInstantiateWithFlags");
+    same_rows(&o, want, decode);
+    CHECK_EQ(emu_calls("cudaGraphLaunch") - launched, 10); /* not the first, not the odd last */
+    CHECK_EQ(emu_calls("cudaGraphInstantiateWithFlags") - recorded, 1);
+    emu_streams_late(true, 3);
+    same_rows(&o, want, decode);
+    emu_streams_late(false, 0);
+    emu_fail("cudaGraphInstantiateWithFlags", 1, cudaErrorUnknown);
+    same_rows(&o, want, decode);
+    emu_fail("cudaStreamBeginCapture", 1, cudaErrorUnknown);
+    same_rows(&o, want, decode);
+    free(want);
+    tiny_free(&file);
 }
 
 /* -- experts that do not fit ------------------------------------------------------------------- */
@@ -102,6 +138,7 @@ int main(void)
 {
     rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);
     TEST(every_type_is_near_the_cpu);
+    TEST(decoding_is_one_launch);
     TEST(experts_come_and_go);
     TEST(sessions_run_on_the_device);
     TEST(nothing_leaks);
