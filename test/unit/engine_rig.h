@@ -34,6 +34,7 @@ struct rig_options {
     struct tiny_options model;
     const struct tiny *file; /* borrowed; NULL: build `model` */
     const struct clb_backend_ops *op; /* NULL: the CPU's */
+    bool no_slabs;  /* likewise */
     uint32_t slots; /* of backends with a device: experts that it has room for; 0: all */
     enum clb_kv_dtype kv;
     unsigned n_thread;
@@ -62,9 +63,11 @@ static inline bool rig_upload(struct rig *g, uint64_t run, struct clb_err *err)
 static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct clb_err *err)
 {
     const struct clb_device_ops *d = g->op->device;
+    const struct clb_slab_options slabs = { .disabled = o->no_slabs };
     struct clb_backend_options bo = { .n_thread = o->n_thread,
                                       .cpu_level = o->level,
                                       .no_routing_cache = o->no_routing_cache,
+                                      .slab_options = &slabs,
                                       .device_ledger = &g->device };
     struct clb_acts_shape shape = {
         .max_rows = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
@@ -112,23 +115,20 @@ static inline void rig_close(struct rig *g)
     tiny_free(&g->file);
 }
 
-static inline bool rig_open(struct rig *g, const struct rig_options *o)
+/* rig_close also where this fails. */
+static inline bool rig_try_open(struct rig *g, const struct rig_options *o, struct clb_err *err)
 {
     const struct tiny *file = o->file ? o->file : &g->file;
     const struct clb_experts_options eo = { .budget = o->budget, .ledger = &g->ledger };
-    struct clb_err err = { 0 };
 
     *g = (struct rig){ .op = o->op ? o->op : &clb_backend_cpu };
     if (!o->file && !tiny_build(&g->file, &o->model))
         return false;
-    if (!clb_reader_open_memory(&g->reader, file->bytes, file->n, &err) ||
-        !clb_weights_bind(&g->w, &g->reader, &err) ||
-        !clb_experts_new(&g->experts, &g->reader, &eo, &err) ||
-        !rig_memory(g, o, &err)) {
-        printf("# rig_open: %s\n", err.text);
-        rig_close(g);
+    if (!clb_reader_open_memory(&g->reader, file->bytes, file->n, err) ||
+        !clb_weights_bind(&g->w, &g->reader, err) ||
+        !clb_experts_new(&g->experts, &g->reader, &eo, err) ||
+        !rig_memory(g, o, err))
         return false;
-    }
     g->engine = (struct clb_engine){
         .op = g->op, .be = g->be, .w = &g->w, .experts = g->experts, .block = g->block
     };
@@ -143,6 +143,17 @@ static inline bool rig_open(struct rig *g, const struct rig_options *o)
         g->seqs[i] = &g->seq[i];
     }
     return true;
+}
+
+static inline bool rig_open(struct rig *g, const struct rig_options *o)
+{
+    struct clb_err err = { 0 };
+
+    if (rig_try_open(g, o, &err))
+        return true;
+    printf("# rig_open: %s\n", err.text);
+    rig_close(g);
+    return false;
 }
 
 /* Runs sequences (each from position 0) side by side, `chunk` rows of each per pass; logits of

@@ -1,0 +1,187 @@
+/* test_backend_errors.c - the CUDA backend when a call fails, and where its memory goes. */
+#include "test/unit/engine_rig.h"
+
+#include "emu_control.h"
+
+static void small_arch(struct clb_arch *a)
+{
+    tiny_arch(a);
+    a->n_layer = 1;
+    a->n_expert = a->layer_experts[0] = 4;
+}
+
+/* Opens, runs three rows one by one, closes. False: it says why not. */
+static bool try_all(const struct rig_options *o, char why[512])
+{
+    static float out[3 * 99];
+    static const int32_t ids[3] = { 5, 70, 12 };
+    struct clb_err err = { 0 };
+    struct rig g;
+    bool ok = rig_try_open(&g, o, &err);
+
+    for (uint32_t i = 0; ok && i < 3; i++) {
+        const uint32_t sequence = 0, row = 0;
+        const struct clb_pass p = { .n_row = 1,
+                                    .token = ids + i,
+                                    .position = &i,
+                                    .sequence = &sequence,
+                                    .seq = g.seqs,
+                                    .n_seq = 1,
+                                    .logit_row = &row,
+                                    .n_logit = 1 };
+
+        ok = clb_kv_seq_reserve(&g.seq[0], i + 1, &err) &&
+             clb_forward(&g.engine, g.x, &p, out, NULL, &err);
+    }
+    snprintf(why, 512, "%s", ok ? "" : err.text);
+    rig_close(&g);
+    return ok;
+}
+
+/* Every call that the backend makes fails once: it ends with what failed, and gives all back. */
+static void every_call_may_fail(void)
+{
+    static const char *const call[] = {
+        "cudaSetDevice",
+        "cudaMalloc",
+        "cudaHostAlloc",
+        "cudaMemGetInfo",
+        "cudaMemsetAsync",
+        "cudaMemcpyAsync",
+        "cudaEventSynchronize",
+        "cudaStreamWaitEvent",
+        "cudaEventRecord",
+        "cudaGraphLaunch",
+        "cudaStreamSynchronize",
+        "cudaEventCreateWithFlags",
+        "cudaStreamCreateWithFlags",
+    };
+    struct clb_arch a;
+    char why[512];
+
+    small_arch(&a);
+    struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 },
+                             .op = clb_backend_device(),
+                             .kv = CLB_KV_F16,
+                             .max_rows = 8 };
+    for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
+        o.slots = i % 2 ? 0 : 2; /* experts that fit, or not */
+        o.slots = strcmp(call[i], "cudaGraphLaunch") ? o.slots : 0;
+        o.slots = strstr(call[i], "WaitEvent") ? 2 : o.slots;
+        bool failed = true;
+        for (int n = 1; failed; n += n / 3 + 1) {
+            emu_fail(call[i], n, cudaErrorIllegalAddress);
+            failed = !try_all(&o, why);
+            emu_fail(call[i], 0, cudaSuccess);
+            CHECK_EQ(emu_leaks(), 0);
+            if (failed && !strstr(why, cudaGetErrorString(cudaErrorIllegalAddress))) {
+                printf("# %s, call %d: %s\n", call[i], n, why);
+                CHECK(!"the cause is told");
+            }
+            if (n == 1)
+                CHECK(failed);
+        }
+    }
+}
+
+/* The ledger has what the device says is gone, to the byte. */
+static void the_ledger_is_the_devices(void)
+{
+    size_t before, after, total;
+    struct clb_arch a;
+    struct rig g;
+
+    small_arch(&a);
+    cudaMemGetInfo(&before, &total);
+    CHECK(rig_open(
+        &g, &(struct rig_options){ .model = { .arch = &a, .expert = CLB_INT4, .dense = CLB_INT8 },
+                                   .op = clb_backend_device(),
+                                   .kv = CLB_KV_F16,
+                                   .max_rows = 8 }));
+    cudaMemGetInfo(&after, &total);
+    CHECK(g.device.used > 0);
+    CHECK_EQ(g.device.reserved, before - after);
+    rig_close(&g);
+    CHECK_EQ(g.device.used, 0);
+    CHECK_EQ(g.device.reserved, 0);
+    cudaMemGetInfo(&after, &total);
+    CHECK_EQ(before, after);
+}
+
+/* Activations of a few rows fit in a slab, which serves again; or not, if there are none. */
+static uint64_t mallocs(bool disabled)
+{
+    struct clb_acts_shape shape = {
+        .max_rows = 2, .max_logits = 1, .max_seqs = 1, .max_context = 64, .kv_dtype = CLB_KV_F16
+    };
+    struct clb_err err = { 0 };
+    struct clb_arch a;
+    struct rig g;
+
+    small_arch(&a);
+    CHECK(rig_open(
+        &g, &(struct rig_options){ .model = { .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 },
+                                   .op = clb_backend_device(),
+                                   .kv = CLB_KV_F16,
+                                   .no_slabs = disabled,
+                                   .max_rows = 8 }));
+    uint64_t before = emu_calls("cudaMalloc");
+    for (int i = 0; i < 5; i++) {
+        struct clb_acts *x;
+        CHECK(g.op->acts_new(g.be, &x, &a, &shape, &err));
+        g.op->acts_free(g.be, x);
+    }
+    uint64_t n = emu_calls("cudaMalloc") - before;
+    rig_close(&g);
+    return n;
+}
+
+static void slabs_serve_again(void)
+{
+    CHECK_EQ(mallocs(false), 1);
+    CHECK_EQ(mallocs(true), 5);
+}
+
+/* What CUDA cannot run, by name. */
+static void refusals(void)
+{
+    const struct clb_device_ops *d = clb_backend_device()->device;
+    struct clb_kv_shape kv;
+    struct clb_err err = { 0 };
+    struct clb_arch a;
+    struct rig g;
+
+    small_arch(&a);
+    CHECK(!d->kv_shape(&kv, &a, CLB_KV_INT8, &err));
+    CHECK_HAS(err.text, "on CUDA the KV cache is f16");
+    struct rig_options o = { .model = { .arch = &a, .expert = CLB_BF16, .dense = CLB_INT8 },
+                             .op = clb_backend_device(),
+                             .kv = CLB_KV_F16,
+                             .max_rows = 8 };
+    emu_capability(7, 5);
+    CHECK(!rig_try_open(&g, &o, &err));
+    CHECK_HAS(err.text, "bf16 and mxfp4 need compute capability 8.0");
+    rig_close(&g);
+    emu_capability(8, 0);
+    a.head_dim = a.value_dim = 1040;
+    a.attn_scale = 1;
+    CHECK(!rig_try_open(&g, &o, &err));
+    CHECK_HAS(err.text, "keys of 1040 and values of 1040 numbers");
+    rig_close(&g);
+    emu_devices(1, 1 << 20);
+    small_arch(&a);
+    CHECK(!rig_try_open(&g, &o, &err));
+    CHECK_EQ(err.code, CLB_NO_SPACE);
+    rig_close(&g);
+    emu_devices(1, (size_t)1 << 30);
+    CHECK_EQ(emu_leaks(), 0);
+}
+
+int main(void)
+{
+    TEST(every_call_may_fail);
+    TEST(the_ledger_is_the_devices);
+    TEST(slabs_serve_again);
+    TEST(refusals);
+    return test_result();
+}
