@@ -12,12 +12,20 @@
 
 #include <cuda_runtime.h>
 
+#include "lib/base/half.h"
 #include "test/check.h"
 
 #ifdef __SANITIZE_ADDRESS__
 enum { BUILD_ASAN = 1 };
 #else
 enum { BUILD_ASAN = 0 };
+#endif
+
+#ifndef CUDA_IS_EMULATED /* tests of kernels run on a GPU, too (test/gpu) */
+static inline int emu_leaks(void)
+{
+    return 0;
+}
 #endif
 
 #define OK(call)                                                                                   \
@@ -55,6 +63,7 @@ template <class T> struct device {
     {
         if (n)
             OK(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice));
+        OK(cudaDeviceSynchronize()); /* no stream of ours waits for that copy */
     }
     device(const device &) = delete;
     ~device()

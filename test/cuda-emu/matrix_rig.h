@@ -33,11 +33,11 @@ static inline bool is_bf16(enum clb_dtype t)
 }
 static inline uint16_t narrow(enum clb_dtype t, float f)
 {
-    return is_bf16(t) ? f32_to_bf16(f) : f32_to_f16(f);
+    return is_bf16(t) ? clb_f32_to_bf16(f) : clb_f32_to_f16(f);
 }
 static inline float widen(enum clb_dtype t, uint16_t bits)
 {
-    return is_bf16(t) ? bf16_to_f32(bits) : f16_to_f32(bits);
+    return is_bf16(t) ? clb_bf16_to_f32(bits) : clb_f16_to_f32(bits);
 }
 
 /* A block of bytes with tiles, row scales and a bias, and the matrix in it. */
@@ -80,7 +80,7 @@ struct host_matrix {
             uint8_t *p = &bytes[t * tile];
             for (uint32_t i = 0; i < groups * 16; i++)
                 if (dtype == CLB_INT4) {
-                    uint16_t h = f32_to_f16(0.0007f + r.real(0.0006f));
+                    uint16_t h = clb_f32_to_f16(0.0007f + r.real(0.0006f));
                     memcpy(p + 2 * i, &h, 2);
                 } else if (dtype == CLB_MXFP4) {
                     p[i] = (uint8_t)(118 + r.next(6));

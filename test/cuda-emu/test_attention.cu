@@ -48,7 +48,7 @@ struct scene {
     static void fill(generator &r, std::vector<float> &x, size_t n, float most)
     {
         for (size_t i = 0; i < n; i++)
-            x.push_back(f16_to_f32(f32_to_f16(r.real(most))));
+            x.push_back(clb_f16_to_f32(clb_f32_to_f16(r.real(most))));
     }
 };
 

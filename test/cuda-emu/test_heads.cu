@@ -228,7 +228,7 @@ static void heads_as_experts(void)
                         *to = &got[(i * heads + h) * key];
             std::vector<float> x(from, from + nope);
             for (float &f : x)
-                f = f16_to_f32(f32_to_f16(f));
+                f = clb_f16_to_f32(clb_f32_to_f16(f));
             for (uint32_t k = 0; k < rank; k++) {
                 double size, want = m[h].times(k, x.data(), &size);
                 wrong += !(fabs(to[k] - want) <= size * product_bound(CLB_INT8, nope));

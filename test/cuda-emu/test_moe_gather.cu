@@ -126,10 +126,13 @@ static void a_branch_alone(void)
     const uint32_t n = 100, ld = 104;
     std::vector<float> x = reals(r, 3 * ld, 2), w = reals(r, n, 1);
     device<float> dx(x), dw(w), wide(3 * n);
-    struct clb_cuda_branch b = {
-        { true, CLB_NORM_RMS, dw.p, nullptr, 1e-5f }, wide.p, n, nullptr, clb_cuda_ld(n), false,
-        nullptr
-    };
+    struct clb_cuda_branch b = { { true, CLB_NORM_RMS, dw.p, nullptr, 1e-5f },
+                                 wide.p,
+                                 n,
+                                 nullptr,
+                                 clb_cuda_ld(n),
+                                 false,
+                                 nullptr };
     int wrong = 0;
 
     clb_cuda_run_branch(&b, dx.p, ld, n, 3, s.s);

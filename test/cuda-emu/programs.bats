@@ -1,0 +1,93 @@
+#!/usr/bin/env bats
+# The programs of the sanitised build with emulated GPUs: EMU_CUDA says which (test/cuda-emu/README.md).
+load ../cli/helper
+
+setup() {
+    need_demo
+    M=$COLIBRI_TEST_DEMO
+    cd "$BATS_TEST_TMPDIR" || exit
+    export EMU_CUDA=devices=1
+}
+on_gpu() { colibri-run -n 3 --temp 0 --backend cuda "$@"; }
+
+@test "cuda: a prompt is continued as on the CPU, and logits have the same bits in any chunks" {
+    run -0 --separate-stderr on_gpu -p 'The bird' --logits a "$M"
+    [[ -z $stderr && -n $output ]]
+    [[ $output == "$(colibri-run -n 3 -p 'The bird' --backend cpu "$M")" ]]
+    on_gpu -p 'The bird' --logits b --prefill-chunk 1 "$M" >/dev/null
+    cmp a b
+    EMU_CUDA=devices=1,late=3 on_gpu -p 'The bird' --logits b --no-routing-cache "$M" >/dev/null
+    cmp a b
+}
+
+@test "cuda: auto takes a GPU that is there, and says what it is or why there is none" {
+    run -0 --separate-stderr colibri-run -n 1 -v -p x "$M"
+    has "$stderr" "device       cuda: device 0" "on the GPU "
+    EMU_CUDA='' run -0 --separate-stderr colibri-run -n 1 -v -p x "$M"
+    has "$stderr" "device       cpu: " "no GPU: the NVIDIA driver shows no GPU"
+    EMU_CUDA=devices=1,driver=12040 run -0 --separate-stderr colibri-run -n 1 -v -p x "$M"
+    has "$stderr" "device       cpu: " "no GPU: the NVIDIA driver supports CUDA 12.4, but this build needs 13.0"
+    run -0 --separate-stderr colibri-run -n 1 -v -p x --backend cpu "$M"
+    has "$stderr" "device       cpu: "
+    [[ $stderr != *"no GPU"* ]]
+}
+
+@test "cuda: --version says what there is" {
+    EMU_CUDA=devices=2,libraries=1 run -0 colibri-run --version
+    [[ ${lines[1]} == "CUDA 13.0, driver for 13.0; device 0: Emulated GPU (1 GB, sm_80); device 1: "*"cuBLASLt 13.1.0"* ]]
+    EMU_CUDA=driver=0 run -0 colibri-serve --version
+    [[ ${lines[1]} == "CUDA 13.0: no NVIDIA driver is installed here"* ]]
+    run -0 colibri-convert --version
+    ((${#lines[@]} == 1))
+}
+
+@test "cuda: each reason not to run has its sentence and status" {
+    refused() { # STATUS EMU_CUDA TEXT OPTION...
+        local status=$1 text=$3
+        EMU_CUDA=$2 run_err "$status" colibri-run -p x --backend cuda "${@:4}" "$M"
+        has "$message" "$text"
+    }
+    refused 3 driver=0 "no NVIDIA driver is installed here"
+    refused 3 devices=1,driver=12020 "the NVIDIA driver supports CUDA 12.2, but this build needs 13.0"
+    refused 3 devices=0 "the NVIDIA driver shows no GPU"
+    refused 3 devices=1,capability=6.1 "has compute capability 6.1, but this build needs 7.5 or later"
+    refused 2 devices=2 "there is no device 2" --device 2
+    refused 4 devices=1 "free" --gpu-memory 2G
+    refused 4 devices=1,memory=20K "memory"
+}
+
+@test "cuda: --device chooses, --gpu-memory limits without changing bits" {
+    on_gpu -p 'The bird' --logits a "$M" >/dev/null
+    EMU_CUDA=devices=2 run -0 --separate-stderr on_gpu -v -p 'The bird' --logits b --device 1 "$M"
+    has "$stderr" "cuda: device 1"
+    cmp a b
+    run -0 --separate-stderr on_gpu --ctx 64 -p 'The bird' --gpu-memory 900M "$M"
+    least=100
+    until on_gpu --ctx 64 -p 'The bird' --gpu-memory "${least}K" --logits b "$M" >/dev/null 2>err; do
+        grep -q "^colibri-run: " err
+        ((least < 100000))
+        least=$((least * 5 / 4))
+    done
+    ((least * 1024 < $(stat -c %s "$M"))) || fail "$least KB are more than the model"
+    cmp a b
+}
+
+@test "cuda: whatever call of the runtime fails, there is one message and nothing is left" {
+    for call in cudaSetDevice cudaMalloc cudaHostAlloc cudaStreamCreateWithFlags cudaEventCreateWithFlags \
+        cudaFuncSetAttribute cudaMemcpyAsync cudaMemsetAsync cudaLaunchKernel cudaStreamSynchronize cudaEventRecord \
+        cudaStreamBeginCapture cudaGraphInstantiateWithFlags cudaGraphLaunch; do
+        for nth in 1 3; do
+            EMU_CUDA=devices=1,fail=$call:$nth:719 run --separate-stderr on_gpu -p 'The' "$M"
+            case $status in
+            0) ;; # so often it is not called, or there is another way
+            1) has "$stderr" "colibri-run: " "unspecified launch failure" ;;
+            *) fail "$call $nth: status $status: $stderr" ;;
+            esac
+        done
+    done
+}
+
+@test "cuda: bench runs there" {
+    run -0 --separate-stderr colibri-bench --prefill 3 --decode 2 -r 1 --backend cuda --json "$M"
+    jq -e '.model.backend == "cuda"' <<<"$output"
+}
