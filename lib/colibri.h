@@ -224,7 +224,7 @@ COLIBRI_API int colibri_batch_open(struct colibri_batch **out, const struct coli
 /* Closes its sessions too; NULL is fine. */
 COLIBRI_API void colibri_batch_close(struct colibri_batch *batch);
 
-/* How tokens are chosen. Greedy when temperature is 0. Order: repetition penalty, temperature,
+/* How tokens are chosen. Greedy when temperature is 0. Order: penalties, temperature,
  * top-k, top-p, min-p, then one uniform random number from a counter-based generator of (seed,
  * position): the same seed gives the same text in any batch. */
 struct colibri_sampling {
@@ -236,6 +236,10 @@ struct colibri_sampling {
     float repetition_penalty;   /* 0 or 1: off */
     uint32_t repetition_window; /* tokens looked back; 0: 64 */
     uint64_t seed;
+    /* Taken off the logit of a token that is in the answer: once; for every time. 0: off. The
+     * answer begins behind the first n_prompt tokens; a scheduler knows how many those are. */
+    float presence_penalty, frequency_penalty;
+    uint32_t n_prompt;
 };
 
 COLIBRI_API int colibri_session_open(struct colibri_session **out, struct colibri_batch *batch,

@@ -179,6 +179,8 @@ static bool submit_prompt(struct serve_engine *e, struct serve_prompt *p, struct
         .top_p = job->p.top_p,
         .min_p = job->p.min_p,
         .repetition_penalty = job->p.repetition_penalty,
+        .presence_penalty = job->p.presence_penalty,
+        .frequency_penalty = job->p.frequency_penalty,
         .seed = job->p.seed,
     };
     const char *stop[SERVE_STOPS], *at = job->stop_bytes.p;

@@ -55,7 +55,7 @@ struct serve_choice { /* guarded by the job's lock */
 struct serve_params {
     bool stream, include_usage, echo, ignore_eos, logprobs, parse_special, add_special;
     uint32_t n, max_tokens, top_logprobs, top_k;
-    float temperature, top_p, min_p, repetition_penalty;
+    float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;
 };
 

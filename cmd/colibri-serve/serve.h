@@ -1,8 +1,8 @@
 /* serve.h - what the files of colibri-serve share.
  *
- *     socket --http--> request --route--> job --desk--> ids --engine--> tokens
- *                                          ^                              |
- *     socket <--http-- answer, stream <----+------- text of choices <-----+
+ *     socket --gate, http--> request --head, route--> job --desk--> ids --engine--> tokens
+ *                                                      ^                              |
+ *     socket <------ http -- answer, stream <----------+------- text of choices <-----+
  *
  * Three threads. The loop (http.c) owns sockets, connections and requests; it parses nothing that
  * can be long. The desk (desk.c) turns a body into a job: JSON, template, tokens. The engine

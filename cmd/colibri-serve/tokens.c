@@ -40,7 +40,10 @@ bool serve_detokenize(struct serve_reading *r, struct serve_refusal *no)
         if (ok)
             clb_text_add(&text, piece, n);
     }
+    /* The first is vLLM's name, the second llama.cpp's. */
     clb_text_puts(&job->answer, "{\"prompt\":");
+    clb_text_json(&job->answer, text.n ? text.p : "", text.n);
+    clb_text_puts(&job->answer, ",\"content\":");
     clb_text_json(&job->answer, text.n ? text.p : "", text.n);
     clb_text_puts(&job->answer, "}\n");
     job->answer.failed |= text.failed;

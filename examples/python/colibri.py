@@ -65,7 +65,8 @@ class _BatchOptions(_Sized):
 class _Sampling(_Sized):
     _fields_ = [("size", c.c_size_t), ("temperature", c.c_float), ("top_k", c.c_uint32),
                 ("top_p", c.c_float), ("min_p", c.c_float), ("repetition_penalty", c.c_float),
-                ("repetition_window", c.c_uint32), ("seed", c.c_uint64)]
+                ("repetition_window", c.c_uint32), ("seed", c.c_uint64),
+                ("presence_penalty", c.c_float), ("frequency_penalty", c.c_float), ("n_prompt", c.c_uint32)]
 
 
 _PARSE_SPECIAL, _NO_BOS = 1, 2

@@ -34,6 +34,9 @@ bool clb_api_sampling(struct clb_sampling *to, const struct colibri_sampling *fr
         .min_p = o.min_p,
         .repetition_penalty = o.repetition_penalty,
         .repetition_window = o.repetition_window,
+        .presence_penalty = o.presence_penalty,
+        .frequency_penalty = o.frequency_penalty,
+        .n_prompt = o.n_prompt,
         .seed = o.seed,
     };
     return true;

@@ -50,7 +50,9 @@ bool clb_sampling_check(const struct clb_sampling *s, struct clb_err *err)
 {
     return in_range(s->temperature, 0, 1000, "temperature", err) &&
            in_range(s->top_p, 0, 1, "top_p", err) && in_range(s->min_p, 0, 1, "min_p", err) &&
-           in_range(s->repetition_penalty, 0, 1000, "repetition_penalty", err);
+           in_range(s->repetition_penalty, 0, 1000, "repetition_penalty", err) &&
+           in_range(s->presence_penalty, -100, 100, "presence_penalty", err) &&
+           in_range(s->frequency_penalty, -100, 100, "frequency_penalty", err);
 }
 
 bool clb_sampler_new(struct clb_sampler **out, uint32_t n_vocab, struct clb_err *err)
@@ -257,15 +259,25 @@ float clb_logprob(const float *logits, uint32_t n, uint32_t id)
 
 /* -- filters ----------------------------------------------------------------------------------- */
 
-/* Changes the logit of every distinct recent token once; into s->changed. */
-static void penalise(struct clb_sampler *s, const struct clb_sampling *o, const struct clb_draw *d)
+static bool repeats(const struct clb_sampling *o, const struct clb_draw *d)
+{
+    return o->repetition_penalty > 0 && o->repetition_penalty != 1 && d->n_recent > 0;
+}
+
+static bool counts(const struct clb_sampling *o, const struct clb_draw *d)
+{
+    return (o->presence_penalty != 0 || o->frequency_penalty != 0) && d->n_recent > o->n_prompt;
+}
+
+/* Changes the logit of every distinct recent token once. */
+static void penalise_repetition(struct clb_sampler *s, const struct clb_sampling *o,
+                                const struct clb_draw *d)
 {
     size_t window = o->repetition_window ? o->repetition_window : CLB_REPETITION_WINDOW;
     size_t n = d->n_recent < window ? d->n_recent : window;
     const int32_t *recent = d->recent + (d->n_recent - n);
     float p = o->repetition_penalty;
 
-    memcpy(s->changed, d->logits, s->n_vocab * sizeof *s->changed);
     for (size_t i = 0; i < n; i++) {
         float *v = &s->changed[recent[i]];
         if (!s->seen[recent[i]])
@@ -274,6 +286,33 @@ static void penalise(struct clb_sampler *s, const struct clb_sampling *o, const 
     }
     for (size_t i = 0; i < n; i++)
         s->seen[recent[i]] = false;
+}
+
+/* Of every token behind the prompt: once, and for each time. */
+static void penalise_answer(struct clb_sampler *s, const struct clb_sampling *o,
+                            const struct clb_draw *d)
+{
+    for (size_t i = o->n_prompt; i < d->n_recent; i++) {
+        int32_t id = d->recent[i];
+        s->changed[id] -= (s->seen[id] ? 0 : o->presence_penalty) + o->frequency_penalty;
+        s->seen[id] = true;
+    }
+    for (size_t i = o->n_prompt; i < d->n_recent; i++)
+        s->seen[d->recent[i]] = false;
+}
+
+/* The logits with what penalties make of them. */
+static const float *penalised(struct clb_sampler *s, const struct clb_sampling *o,
+                              const struct clb_draw *d)
+{
+    if (!repeats(o, d) && !counts(o, d))
+        return d->logits;
+    memcpy(s->changed, d->logits, s->n_vocab * sizeof *s->changed);
+    if (repeats(o, d))
+        penalise_repetition(s, o, d);
+    if (counts(o, d))
+        penalise_answer(s, o, d);
+    return s->changed;
 }
 
 /* The same order from 0 up; -0 and 0 are equal. */
@@ -513,13 +552,9 @@ static bool filters(const struct clb_sampling *o)
 static __attribute__((noinline)) int32_t choose(struct clb_sampler *s, const struct clb_sampling *o,
                                                 const struct clb_draw *d)
 {
-    const float *logits = d->logits;
+    const float *logits = penalised(s, o, d);
     uint64_t random = clb_rng_at(o->seed, d->position);
 
-    if (o->repetition_penalty > 0 && o->repetition_penalty != 1 && d->n_recent > 0) {
-        penalise(s, o, d);
-        logits = s->changed;
-    }
     if (o->temperature == 0)
         return clb_argmax(logits, s->n_vocab);
     float max = look(s, logits);

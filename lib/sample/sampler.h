@@ -1,6 +1,6 @@
 /* sampler.h - from the logits of one position to the next token.
  *
- * Steps, in this order: repetition penalty, temperature, top-k, top-p, min-p, one draw.
+ * Steps, in this order: penalties, temperature, top-k, top-p, min-p, one draw.
  * Probabilities are held as integers (weights in units of 2^-40 of the likeliest token's), so their
  * sums are exact and the choice does not depend on the order of summation; together with
  * lib/base/fmath.h that makes the result a pure function of its arguments, the same on every
@@ -22,6 +22,9 @@ struct clb_sampling {
     float repetition_penalty;   /* 0 or 1: off; divides positive and multiplies negative logits of
                                    recent tokens */
     uint32_t repetition_window; /* tokens looked back; 0: 64 */
+    float presence_penalty;     /* 0: off; taken off the logit of a token behind n_prompt */
+    float frequency_penalty;    /* 0: off; the same for every time it stands there */
+    uint32_t n_prompt;          /* tokens at the beginning that those two do not count */
     uint64_t seed;
 };
 enum { CLB_REPETITION_WINDOW = 64 };
@@ -37,8 +40,7 @@ uint64_t clb_sampler_bytes(uint32_t n_vocab);
 
 struct clb_draw {
     const float *logits;   /* [vocab] */
-    const int32_t *recent; /* [n_recent] the sequence so far, each < vocab; only the window at its
-                              end is looked at */
+    const int32_t *recent; /* [n_recent] the sequence so far, each < vocab */
     size_t n_recent;
     uint64_t position; /* of the token that is chosen: counts the generator */
 };

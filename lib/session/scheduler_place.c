@@ -73,6 +73,7 @@ static bool open_session(struct clb_scheduler *s, struct clb_choice *c, struct c
     struct clb_session *session;
 
     how.seed += c->index;
+    how.n_prompt = (uint32_t)r->ask.n_ids;
     if (!clb_session_open(&session, s->batch, &how, err))
         return false;
     c->session = session;

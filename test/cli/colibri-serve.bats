@@ -194,6 +194,14 @@ run_text() { colibri-run "$@" "$model" && echo x; }
     [[ $(jq '.choices[0].text' answer) == "$text" ]] || fail "$answer"
     ask /v1/completions "{$q,\"seed\":-1,\"max_tokens\":3}"
     [[ $status == 200 ]]
+    # Penalties: a token that was said becomes less likely, each time or once; tokens of the prompt do not count.
+    q='"prompt":"The capital of France is Paris. The capital of France is","temperature":0,"logprobs":0,"max_tokens":40,"ignore_eos":true'
+    for more in '"seed":1' '"frequency_penalty":2' '"presence_penalty":-2' '"frequency_penalty":-2'; do
+        ask /v1/completions "{$q,$more}"
+        jq -c '.choices[0].logprobs.tokens' answer
+    done >said
+    jq -se '(map(unique | length) | .[2] < .[0] and .[3] < .[2]) and .[0] != .[1]' said || fail "$(cat said)"
+    jq -se '.[0][0] == .[1][0] and .[0][0] == .[2][0]' said # nothing was said yet
 }
 
 # bats test_tags=san
@@ -285,7 +293,9 @@ chat_model() {
     ask /tokenize '{"prompt":"The capital","add_special_tokens":false}'
     (($(jq .count answer) == with - 1))
     ask /detokenize "{\"tokens\":$(jq -c .tokens answer)}"
-    [[ $(jq -r .prompt answer) == "The capital" ]]
+    [[ $(jq -r .prompt answer) == "The capital" && $(jq -r .content answer) == "The capital" ]]
+    ask /tokenize '{"content":"The capital","add_special":false}' # as clients of llama.cpp say it
+    (($(jq .count answer) == with - 1))
     ask /tokenize '{"prompt":"</s>","parse_special":true,"add_special_tokens":false}'
     [[ $(jq -c .tokens answer) == '[2]' ]]
     refused 400 tokens /detokenize '{"tokens":[-1]}'
@@ -345,7 +355,8 @@ min_tokens|{"prompt":"x","min_tokens":5}
 logprobs|{"prompt":"x","logprobs":21}
 logprobs|{"prompt":"x","logprobs":true}
 best_of|{"prompt":"x","best_of":3}
-presence_penalty|{"prompt":"x","presence_penalty":0.5}
+presence_penalty|{"prompt":"x","presence_penalty":2.5}
+frequency_penalty|{"prompt":"x","frequency_penalty":-3}
 logit_bias|{"prompt":"x","logit_bias":{"5":1}}
 suffix|{"prompt":"x","suffix":"y"}
 response_format|{"prompt":"x","response_format":{"type":"json_object"}}

@@ -229,6 +229,42 @@ static void repetition_penalty_looks_back_a_window(void)
     clb_sampler_free(s);
 }
 
+static void answers_are_penalised_once_and_for_each_time(void)
+{
+    float a[N] = { 4, 3.5f, 3.2f, 2, 1, 0, -1, -INFINITY };
+    const int32_t recent[] = { 1, 1, 1, 0, 2, 0, 7 };
+    struct clb_sampling o = { .n_prompt = 3 }, warm;
+    struct clb_draw d = { .logits = a, .recent = recent, .n_recent = 3 };
+    struct clb_sampler *s;
+    struct clb_err err;
+
+    CHECK(clb_sampler_new(&s, N, &err));
+    o.presence_penalty = 1;
+    CHECK_EQ(clb_sample(s, &o, &d), 0); /* there is no answer yet */
+    d.n_recent = 7;
+    CHECK_EQ(clb_sample(s, &o, &d), 1); /* 3, 3.5 as in the prompt, 2.2 */
+    o.presence_penalty = 0.3f;
+    CHECK_EQ(clb_sample(s, &o, &d), 0); /* 3.7: once, though it stands there twice */
+    o.frequency_penalty = 0.2f;
+    CHECK_EQ(clb_sample(s, &o, &d), 1); /* 3.3: twice */
+    o.presence_penalty = 0;
+    CHECK_EQ(clb_sample(s, &o, &d), 0);
+    o.frequency_penalty = -2; /* 8, 3.5, 5.2 */
+    CHECK_EQ(clb_sample(s, &o, &d), 0);
+    d.n_recent = 5;
+    CHECK_EQ(clb_sample(s, &o, &d), 0);
+    o.n_prompt = 4;
+    CHECK_EQ(clb_sample(s, &o, &d), 2);
+    o.n_prompt = 9; /* more than there are */
+    CHECK_EQ(clb_sample(s, &o, &d), 0);
+    /* After the penalty for repetition: 4/2 - 1, 3.5/2, 3.2/2 - 1, 2. */
+    warm = (struct clb_sampling){ .repetition_penalty = 2, .presence_penalty = 1, .n_prompt = 3 };
+    CHECK_EQ(clb_sample(s, &warm, &d), 3);
+    warm.temperature = 1e-3f;
+    CHECK_EQ(clb_sample(s, &warm, &d), 3);
+    clb_sampler_free(s);
+}
+
 static void same_seed_and_position_same_token(void)
 {
     float logits[MANY];
@@ -418,6 +454,8 @@ static void options_out_of_range_are_named(void)
         { { .top_p = 1.5f }, "top_p" },
         { { .min_p = -0.1f }, "min_p" },
         { { .repetition_penalty = INFINITY }, "repetition_penalty" },
+        { { .presence_penalty = NAN }, "presence_penalty" },
+        { { .frequency_penalty = -101 }, "frequency_penalty" },
     };
     struct clb_err err;
 
@@ -494,6 +532,7 @@ int main(void)
     TEST(min_p_is_relative_to_the_likeliest);
     TEST(filters_apply_in_order);
     TEST(repetition_penalty_looks_back_a_window);
+    TEST(answers_are_penalised_once_and_for_each_time);
     TEST(same_seed_and_position_same_token);
     TEST(selection_equals_sorting);
     TEST(what_is_skipped_would_not_be_chosen);
