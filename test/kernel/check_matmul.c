@@ -132,13 +132,13 @@ static bool same_bits(struct problem *p, const struct clb_kernels *k)
     return ok;
 }
 
-/* As many rows as a piece of a prompt has, with every rest of four; more inputs than one stretch of a
- * panel. */
+/* As many rows as a piece of a prompt has, with every rest of four; more inputs than one stretch
+ * of a panel. */
 static bool check_many_rows(enum clb_dtype t, const struct clb_kernels *k)
 {
     bool ok = true;
 
-    for (uint32_t n_row = 31; n_row <= 132 && ok; n_row += n_row < 36 ? 1 : 1 + rnd_below(40)) {
+    for (uint32_t n_row = 47; n_row <= 132 && ok; n_row += n_row < 52 ? 1 : 1 + rnd_below(40)) {
         struct problem p;
         problem_new(&p, t, 1 + rnd_below(3), 480 + rnd_below(100), n_row, PLAIN, false);
         ok = same_bits(&p, k);
