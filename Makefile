@@ -243,6 +243,18 @@ $(call obj,$(CUDA_SRC)): DEFS = -DCLB_CUDA_LOWEST=$(firstword $(CUDA_ARCHS) 75)
 $(call obj,$(CUDA_SRC)): CUDA_HEADERS = $(CUDA_CPP)
 ifeq ($(CUDA),1)
 $(LIB): | $(BUILD)/nvcc/registers.txt
+# The tests of the emulation that need nothing of it, for the device (test/gpu/check.sh).
+GPU_TESTS  := $(addprefix $(BUILD)/test/gpu/,ceiling test_backend_archs \
+                $(basename $(notdir $(wildcard test/cuda-emu/test_moe_*.cu test/cuda-emu/test_[ah]*.cu))))
+gpu-tests: $(GPU_TESTS) ; @:
+$(BUILD)/test/gpu/ceiling: $(BUILD)/nvcc/test/gpu/ceiling.cu.o
+$(BUILD)/test/gpu/test_backend_archs: $(call obj,test/cuda-emu/test_backend_archs.c test/gpu/no_emulation.c)
+$(filter $(BUILD)/test/gpu/test_moe% $(BUILD)/test/gpu/test_a% $(BUILD)/test/gpu/test_h%,$(GPU_TESTS)): \
+    $(BUILD)/test/gpu/%: $(BUILD)/nvcc/test/cuda-emu/%.cu.o $(call obj,test/cuda-emu/reference.c)
+$(GPU_TESTS): $(CLI) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter-out %.a,$^) $(CLI) $(LIB) $(LDLIBS) -lstdc++
 else ifeq ($(CUDA),emulated)
 EMU_C      := $(call obj,$(filter-out test/cuda-emu/test_%,$(wildcard test/cuda-emu/*.c)) test/cuda-emu/emu_tests.cc)
 EMU_TESTS  := $(patsubst %,$(BUILD)/%,$(basename $(wildcard test/cuda-emu/test_*.c*)))
@@ -254,7 +266,7 @@ endif
 ifneq ($(CUDA),)
 $(call obj,lib/backend/backend.c): DEFS := -DCLB_CUDA
 endif
-$(BUILD)/test/cuda-emu/%.c.o: CUDA_HEADERS := -Itest/cuda-emu
+$(BUILD)/test/cuda-emu/%.c.o $(BUILD)/test/gpu/%.c.o: CUDA_HEADERS = $(if $(filter 1,$(CUDA)),$(CUDA_CPP) -iquote test/cuda-emu,-Itest/cuda-emu)
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
@@ -371,7 +383,7 @@ clean:                                   ## remove the build folder
 help:                                    ## print this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all lib programs examples units emu emu-tests race-tests cuda-kernels setup demo test test-full test-cuda-emu check-unit \
+.PHONY: all lib programs examples units emu emu-tests race-tests gpu-tests cuda-kernels setup demo test test-full test-cuda-emu check-unit \
         check-san check-aarch64 check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
 -include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \

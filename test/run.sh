@@ -78,7 +78,8 @@ for g in "${groups[@]}"; do
             add "cuda-emu/$stem" "$COLIBRI_SAN_BUILD" "$COLIBRI_SAN_BUILD/test/cuda-emu/$stem"
             add "cuda-emu/$stem-race" "$COLIBRI_BUILD" "$COLIBRI_BUILD/race/test/cuda-emu/$stem"
         done
-        add cuda-emu/programs "$COLIBRI_SAN_BUILD" "bats --tap test/cuda-emu/programs.bats"
+        add cuda-emu/programs "$COLIBRI_SAN_BUILD" \
+            "bats --tap $([[ -n $full ]] || echo '--filter-tags !slow') test/cuda-emu/programs.bats"
         add cuda-emu/golden "$COLIBRI_SAN_BUILD" test/cuda-emu/golden.py ;;
     # slow tools keep the short counts of mutations
     tsan)

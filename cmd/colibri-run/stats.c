@@ -193,6 +193,8 @@ static bool print_text(const struct run *r, const struct colibri_memory_stats *m
     pool_row(t, "weights", &m->weights);
     pool_row(t, "activations", &m->activations);
     pool_row(t, "host buffers", &m->host);
+    if (m->device.peak)
+        pool_row(t, "GPU", &m->device);
     return clb_table_print(t, stderr);
 }
 
@@ -246,7 +248,8 @@ static bool print_json(const struct run *r, const struct colibri_memory_stats *m
                     (unsigned long long)g.huge_file, (unsigned long long)g.huge_own);
     pool_json(&t, "weights", &m->weights, ",");
     pool_json(&t, "activations", &m->activations, ",");
-    pool_json(&t, "host_buffers", &m->host, "}}\n");
+    pool_json(&t, "host_buffers", &m->host, ",");
+    pool_json(&t, "gpu", &m->device, "}}\n");
     if (!t.failed)
         fputs(t.p, stderr);
     bool ok = !t.failed;

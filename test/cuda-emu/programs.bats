@@ -8,7 +8,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || exit
     export EMU_CUDA=devices=1
 }
-on_gpu() { colibri-run -n 3 --temp 0 --backend cuda "$@"; }
+on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
 
 @test "cuda: a prompt is continued as on the CPU, and logits have the same bits in any chunks" {
     run -0 --separate-stderr on_gpu -p 'The bird' --logits a "$M"
@@ -30,6 +30,15 @@ on_gpu() { colibri-run -n 3 --temp 0 --backend cuda "$@"; }
     run -0 --separate-stderr colibri-run -n 1 -v -p x --backend cpu "$M"
     has "$stderr" "device       cpu: "
     [[ $stderr != *"no GPU"* ]]
+}
+
+@test "cuda: --stats counts the memory of the GPU" {
+    run -0 --separate-stderr on_gpu -p x --stats --json "$M"
+    jq -e '.pools.gpu | .used > 4000000 and .peak >= .used and .reserved >= .used' <<<"$stderr"
+    run -0 --separate-stderr on_gpu -p x --stats "$M"
+    has "$stderr" "GPU "
+    run -0 --separate-stderr on_gpu -p x --backend cpu --stats "$M"
+    [[ $stderr != *"GPU "* ]]
 }
 
 @test "cuda: --version says what there is" {
@@ -85,6 +94,14 @@ on_gpu() { colibri-run -n 3 --temp 0 --backend cuda "$@"; }
             esac
         done
     done
+}
+
+# bats test_tags=slow
+@test "cuda: what test/gpu/check.sh does on a GPU, as far as that needs none" {
+    cd "$REPO" || exit
+    run test/gpu/check.sh --build "$COLIBRI_SAN_BUILD" --device-less
+    ((status == 0)) || fail "$output"
+    has "$output" "same-bits                          ok" "demo decode" "total                              ok"
 }
 
 @test "cuda: bench runs there" {
