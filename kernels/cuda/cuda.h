@@ -30,11 +30,13 @@ struct clb_cuda_slabs {
     unsigned n[CLB_SLAB_CLASSES];
 };
 
-/* Copies from pageable memory: two pinned buffers, one is filled while the other is sent. */
-struct clb_cuda_stage {
-    uint8_t *buffer[2]; /* [bytes] pinned */
+/* Copies of weights from pageable memory to a device: two pinned buffers, one is filled while the
+ * other is sent. */
+struct clb_cuda_link {
+    int device;
+    cudaStream_t copy;
+    uint8_t *buffer[2]; /* pinned, from the first copy on */
     cudaEvent_t sent[2];
-    uint64_t bytes;
     unsigned next;
 };
 
@@ -63,7 +65,9 @@ struct clb_cuda_slot {
 /* Experts on the device: slots of one size, in chunks. With a slot for each expert they all stay,
  * else the least recently used goes first. */
 struct clb_cuda_experts {
-    uint32_t n_expert, n_slot, n_filled;
+    uint32_t n_expert; /* of all layers */
+    uint32_t n_local;  /* those that the first device has */
+    uint32_t n_slot, n_filled;
     uint32_t least;  /* slots that the largest layer needs at a time */
     uint32_t *first; /* [n_layer] number of the layer's expert 0; owned */
     uint64_t slot_bytes;
@@ -78,6 +82,17 @@ struct clb_cuda_experts {
     cudaEvent_t arrived;
 };
 
+/* A device beside the first: it has its share of every layer's experts, in one piece. */
+struct clb_cuda_peer {
+    struct clb_cuda_link link;
+    unsigned n_cta;
+    uint64_t budget, used;
+    uint64_t *bytes;       /* [n_layer] of its experts; owned */
+    uint8_t **layer;       /* [n_layer] where they lie; owned */
+    const uint8_t **table; /* [n_expert] there: NULL for experts of others */
+    const uint8_t **block; /* the same table here; owned */
+};
+
 struct clb_backend {
     int device;
     int major;      /* of its compute capability */
@@ -90,8 +105,10 @@ struct clb_backend {
     struct clb_cuda_slabs slabs;
     uint64_t budget, used; /* bytes of the device that may be, and are taken */
     struct clb_memory memory, pinned;
-    cudaStream_t copy; /* copies of weights, and what has no pass */
-    struct clb_cuda_stage stage;
+    struct clb_cuda_link link; /* copies of weights, and what has no pass */
+
+    unsigned n_peer;
+    struct clb_cuda_peer *peer; /* [n_peer] owned */
 
     const struct clb_weights *host; /* what it was bound to */
     bool has[CLB_CUDA_KINDS];       /* kinds of its matrices */
@@ -131,6 +148,18 @@ struct clb_cuda_rows {
 struct clb_cuda_map {
     uint32_t *kept, *first, *row, *slot, *reused;
     struct clb_cuda_chunks chunks;
+    uint64_t bytes; /* from row to the end of the lists */
+};
+
+/* What a pass needs on another device. */
+struct clb_cuda_peer_acts {
+    uint64_t bytes;
+    uint8_t *block;
+    cudaStream_t stream;
+    cudaEvent_t done;
+    struct clb_cuda_rows in, inner; /* [R], or [S] where inputs are scaled; [S] */
+    float *out;                     /* [S][ld_hidden] */
+    uint8_t *map;                   /* of the layer at hand, from its rows on */
 };
 
 /* What the kernels of a pass depend on, and the graph of such passes. */
@@ -195,6 +224,9 @@ struct clb_acts {
     struct clb_cuda_rows last; /* [L] normed rows for the output matrix */
     float *logits;             /* [L][vocab] */
 
+    struct clb_cuda_peer_acts *peer; /* [n_peer] owned */
+    cudaEvent_t ready;               /* what other devices read is there */
+
     /* what the host learns of routes: pinned */
     struct clb_routes routes;
     uint32_t *r_expert, *r_first, *r_row, *r_slot, *r_active, *r_reused;
@@ -219,11 +251,12 @@ void clb_cuda_put(struct clb_backend *be, void *p, uint64_t bytes);
 /* The same from slabs. */
 void *clb_cuda_slab_get(struct clb_backend *be, uint64_t bytes, struct clb_err *err);
 void clb_cuda_slab_put(struct clb_backend *be, void *p, uint64_t bytes);
-/* Copies from any memory of the host, which may change when it returns, on the copy stream. */
-bool clb_cuda_send(struct clb_backend *be, void *to, const void *from, uint64_t bytes,
+bool clb_cuda_link_open(struct clb_cuda_link *l, int device, struct clb_err *err);
+void clb_cuda_link_close(struct clb_cuda_link *l); /* safe on a zeroed struct */
+/* Copies from any memory of the host, which may change when it returns. The link's device is the
+ * thread's. */
+bool clb_cuda_send(struct clb_cuda_link *l, void *to, const void *from, uint64_t bytes,
                    struct clb_err *err);
-bool clb_cuda_stage_open(struct clb_backend *be, uint64_t bytes, struct clb_err *err);
-void clb_cuda_stage_close(struct clb_backend *be);
 
 /* -- cuda_weights.c, cuda_heads_up.c ----------------------------------------------------------- */
 
@@ -249,7 +282,7 @@ bool clb_cuda_experts_upload(struct clb_backend *be, uint32_t layer, uint32_t ex
 bool clb_cuda_experts_settle(struct clb_backend *be, struct clb_err *err);
 static inline bool clb_cuda_resident(const struct clb_backend *be)
 {
-    return be->experts.n_filled == be->experts.n_expert;
+    return be->experts.n_filled == be->experts.n_local;
 }
 /* The next of active experts i .. n - 1 that can be on the device together, of those with a block:
  * call_block says where they are. Returns where the group ends; `n` when it fails. */
@@ -257,6 +290,43 @@ bool clb_cuda_experts_group(struct clb_backend *be, struct clb_acts *x, uint32_t
                             const uint8_t *const *block, uint32_t *i, struct clb_err *err);
 /* The group's products are enqueued. */
 bool clb_cuda_experts_computed(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+
+/* -- cuda_peers.c: experts of other devices ---------------------------------------------------- */
+
+/* Of n experts of a layer, the first that device d of the backend has (0: its own). */
+static inline uint32_t clb_cuda_share(const struct clb_backend *be, uint32_t n, uint32_t d)
+{
+    return (d * n + be->n_peer) / (be->n_peer + 1);
+}
+bool clb_cuda_peers_open(struct clb_backend *be, const struct clb_backend_options *o,
+                         struct clb_err *err);
+void clb_cuda_peers_close(struct clb_backend *be);
+/* After bind: tables, and room for its experts. */
+bool clb_cuda_peers_reserve(struct clb_backend *be, struct clb_err *err);
+bool clb_cuda_peers_upload(struct clb_backend *be, uint32_t layer, uint32_t expert,
+                           const uint8_t *block, struct clb_err *err);
+bool clb_cuda_peers_settle(struct clb_backend *be, struct clb_err *err);
+bool clb_cuda_peers_acts_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+void clb_cuda_peers_acts_free(struct clb_backend *be, struct clb_acts *x);
+/* Sends rows and map to the devices that have experts of them, which multiply and send back; the
+ * pass waits for them when it joins. The pass's routes are known. */
+bool clb_cuda_peers_run(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                        struct clb_err *err);
+bool clb_cuda_peers_join(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+
+/* Where experts are multiplied: cuda_moe.c. */
+struct clb_cuda_site {
+    const void *in;      /* of the experts' kind */
+    const uint32_t *row; /* NULL: `in` has a row per slot */
+    struct clb_cuda_chunks chunks;
+    const uint8_t *const *table;
+    void *inner;
+    float *out;
+    unsigned n_cta;
+    cudaStream_t stream;
+};
+void clb_cuda_run_experts(const struct clb_backend *be, const struct clb_acts *x,
+                          const struct clb_layer *l, const struct clb_cuda_site *s);
 
 /* -- cuda_acts.c ------------------------------------------------------------------------------- */
 

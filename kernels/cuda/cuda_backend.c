@@ -16,12 +16,12 @@ static void cuda_close(struct clb_backend *be)
 {
     if (!be)
         return;
-    if (be->copy)
+    clb_cuda_peers_close(be);
+    if (be->link.copy)
         cudaSetDevice(be->device);
     clb_cuda_unbind(be);
     clb_cuda_memory_done(be);
-    if (be->copy)
-        cudaStreamDestroy(be->copy);
+    clb_cuda_link_close(&be->link);
     clb_free(be);
 }
 
@@ -47,13 +47,15 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
     if (!clb_cuda_device_open(&d, o->device, err))
         return false;
     be->device = d.index;
-    if (!clb_cuda_ok(cudaStreamCreateWithFlags(&be->copy, cudaStreamNonBlocking), err,
-                     "a stream") ||
+    if (!clb_cuda_link_open(&be->link, d.index, err) ||
         !clb_cuda_ok((cudaError_t)clb_cuda_product_setup(), err, "setting up kernels") ||
         !choose_budget(be, &d, o->device_memory, err))
         return false;
     be->n_cta = (unsigned)d.n_sm * 4;
+    be->no_graphs = o->n_device > 1; /* the host learns the routing of every layer */
     be->major = d.major;
+    if (!clb_cuda_peers_open(be, o, err))
+        return false;
     snprintf(be->name, sizeof be->name, "sm_%d%d", d.major, d.minor);
     snprintf(be->text, sizeof be->text, "device %d, %s, %s, %d multiprocessors, %.1f GB to use",
              d.index, d.name, be->name, d.n_sm, (double)be->budget / 1e9);
@@ -122,7 +124,7 @@ static bool cuda_reserve(struct clb_backend *be, uint64_t run_bytes, bool *wante
     if (!clb_cuda_experts_resize(be, left > run_bytes ? left - run_bytes : 0, err))
         return false;
     *wanted = be->experts.n_filled < be->experts.n_slot;
-    return true;
+    return clb_cuda_peers_reserve(be, err);
 }
 
 static bool cuda_kv_shape(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,

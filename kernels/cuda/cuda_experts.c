@@ -23,17 +23,20 @@ static uint64_t largest_block(const struct clb_reader *r)
     return (most + 255) & ~UINT64_C(255);
 }
 
-static void count(struct clb_cuda_experts *x, const struct clb_weights *w)
+static void count(const struct clb_backend *be, struct clb_cuda_experts *x)
 {
-    const struct clb_reader *r = w->reader;
+    const struct clb_reader *r = be->host->reader;
 
     for (uint32_t i = 0; i < r->n_expert_layers; i++) {
         uint32_t n = r->experts[i].count;
 
         x->first[r->experts[i].layer] = x->n_expert;
         x->n_expert += n;
+        x->n_local += clb_cuda_share(be, n, 1);
     }
-    x->least = x->n_expert < 2 ? x->n_expert : 2; /* one is multiplied, one is copied */
+    x->least = x->n_local < 2 ? x->n_local : 2; /* one is multiplied, one is copied */
+    if (be->n_peer)
+        x->least = x->n_local;
 }
 
 static bool open_events(struct clb_cuda_experts *x, struct clb_err *err)
@@ -56,11 +59,11 @@ bool clb_cuda_experts_open(struct clb_backend *be, struct clb_err *err)
     x->first = clb_new(be->host->arch->n_layer, sizeof *x->first, err);
     if (!x->first)
         return false;
-    count(x, be->host);
+    count(be, x);
     x->per_chunk = x->slot_bytes < CHUNK_BYTES ? (uint32_t)(CHUNK_BYTES / x->slot_bytes) : 1;
-    x->per_chunk = x->per_chunk < x->n_expert ? x->per_chunk : x->n_expert;
-    x->chunk = clb_new(x->n_expert / x->per_chunk + 1, sizeof *x->chunk, err);
-    x->slot = x->chunk ? clb_new(x->n_expert, sizeof *x->slot, err) : NULL;
+    x->per_chunk = x->per_chunk < x->n_local ? x->per_chunk : x->n_local;
+    x->chunk = clb_new(x->n_local / x->per_chunk + 1, sizeof *x->chunk, err);
+    x->slot = x->chunk ? clb_new(x->n_local, sizeof *x->slot, err) : NULL;
     x->in_slot = x->slot ? clb_new(x->n_expert, sizeof *x->in_slot, err) : NULL;
     for (uint32_t i = 0; x->in_slot && i < x->n_expert; i++)
         x->in_slot[i] = CLB_CUDA_EMPTY;
@@ -78,7 +81,7 @@ uint64_t clb_cuda_experts_least(const struct clb_backend *be)
 /* Slots of chunk i; the last one may be smaller. */
 static uint32_t slots_of(const struct clb_cuda_experts *x, uint32_t i)
 {
-    uint32_t left = x->n_expert - i * x->per_chunk;
+    uint32_t left = x->n_local - i * x->per_chunk;
 
     return left < x->per_chunk ? left : x->per_chunk;
 }
@@ -121,13 +124,12 @@ bool clb_cuda_experts_resize(struct clb_backend *be, uint64_t bytes, struct clb_
     if (!x->table)
         return false;
     uint64_t fit = bytes > table ? (bytes - table) / x->slot_bytes : 0;
-    uint32_t want = fit < x->n_expert ? (uint32_t)fit : x->n_expert;
+    uint32_t want = fit < x->n_local ? (uint32_t)fit : x->n_local;
     if (want < x->least)
         return clb_fail(err, CLB_NO_SPACE,
-                        "CUDA: %" PRIu64
-                        " bytes are left for experts on device %d, but two of them "
+                        "CUDA: %" PRIu64 " bytes are left for experts on device %d, but %u of them "
                         "need %" PRIu64 "; a shorter context needs less",
-                        bytes, be->device, table + x->least * x->slot_bytes);
+                        bytes, be->device, x->least, table + x->least * x->slot_bytes);
     while (x->n_slot > want)
         drop_chunk(be);
     /* a smaller chunk can only be the last one: it makes room for a larger */
@@ -182,7 +184,7 @@ static bool fill(struct clb_backend *be, uint32_t i, uint32_t expert, const uint
         x->n_filled--;
     }
     s->expert = CLB_CUDA_EMPTY;
-    if (!clb_cuda_send(be, s->at, block, bytes, err))
+    if (!clb_cuda_send(&be->link, s->at, block, bytes, err))
         return false;
     s->expert = expert;
     x->in_slot[expert] = i;
@@ -199,6 +201,9 @@ bool clb_cuda_experts_upload(struct clb_backend *be, uint32_t layer, uint32_t ex
     const struct clb_expert_layer *l = clb_reader_experts(be->host->reader, layer);
     uint32_t number = x->first[layer] + expert;
 
+    *full = false;
+    if (expert >= clb_cuda_share(be, l->count, 1))
+        return clb_cuda_peers_upload(be, layer, expert, block, err);
     *full = x->in_slot[number] == CLB_CUDA_EMPTY && x->n_filled == x->n_slot;
     if (*full || x->in_slot[number] != CLB_CUDA_EMPTY)
         return true;
@@ -217,13 +222,15 @@ bool clb_cuda_experts_settle(struct clb_backend *be, struct clb_err *err)
         const uint8_t **table = clb_new(x->n_expert, sizeof *table, err);
 
         for (uint32_t e = 0; table && e < x->n_expert; e++)
-            table[e] = x->slot[x->in_slot[e]].at;
-        ok = table && clb_cuda_send(be, x->table, table, x->n_expert * sizeof *table, err);
+            if (x->in_slot[e] != CLB_CUDA_EMPTY)
+                table[e] = x->slot[x->in_slot[e]].at;
+        ok = table && clb_cuda_send(&be->link, x->table, table, x->n_expert * sizeof *table, err);
         clb_free(table);
     }
     for (uint32_t l = 0; l < be->host->arch->n_layer; l++)
         be->layer[l].block = x->table + x->first[l];
-    return ok && clb_cuda_ok(cudaStreamSynchronize(be->copy), err, "copying weights");
+    return ok && clb_cuda_ok(cudaStreamSynchronize(be->link.copy), err, "copying weights") &&
+           clb_cuda_peers_settle(be, err);
 }
 
 /* -- layer by layer ---------------------------------------------------------------------------- */
@@ -257,7 +264,7 @@ bool clb_cuda_experts_group(struct clb_backend *be, struct clb_acts *x, uint32_t
 
     /* the group before the last is done: its slots, and its table, may be written over */
     if (!clb_cuda_ok(cudaEventSynchronize(s->computed[side]), err, "experts") ||
-        !clb_cuda_ok(cudaStreamWaitEvent(be->copy, s->computed[side], 0), err, "experts"))
+        !clb_cuda_ok(cudaStreamWaitEvent(be->link.copy, s->computed[side], 0), err, "experts"))
         return false;
     memset(table, 0, r->n_expert * sizeof *table);
     for (; ok && *i < r->n_active && n < most; (*i)++)
@@ -265,7 +272,7 @@ bool clb_cuda_experts_group(struct clb_backend *be, struct clb_acts *x, uint32_t
             ok = join(be, layer, r->active[*i], block[*i], table, err);
             n++;
         }
-    return ok && clb_cuda_ok(cudaEventRecord(s->arrived, be->copy), err, "copying experts") &&
+    return ok && clb_cuda_ok(cudaEventRecord(s->arrived, be->link.copy), err, "copying experts") &&
            clb_cuda_ok(cudaStreamWaitEvent(x->stream, s->arrived, 0), err, "copying experts") &&
            clb_cuda_ok(cudaMemcpyAsync(x->call_block, table, r->n_expert * sizeof *table,
                                        cudaMemcpyHostToDevice, x->stream),

@@ -93,10 +93,10 @@ static bool send_matrix(struct clb_backend *be, struct clb_cuda_per_head *out,
     for (uint32_t h = 0; ok && h < n_head; h++) {
         cut_head(block, m, &head, h);
         table[h] = be->heads + *at + h * bytes;
-        ok = clb_cuda_send(be, be->heads + *at + h * bytes, block, bytes, err);
+        ok = clb_cuda_send(&be->link, be->heads + *at + h * bytes, block, bytes, err);
     }
     *at += n_head * bytes;
-    ok = ok && clb_cuda_send(be, be->heads + *at, table, n_head * sizeof *table, err);
+    ok = ok && clb_cuda_send(&be->link, be->heads + *at, table, n_head * sizeof *table, err);
     *out = (struct clb_cuda_per_head){
         .w = head,
         .part = { 0, scales_at(&head), CLB_CUDA_NONE },

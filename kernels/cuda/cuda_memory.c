@@ -7,6 +7,8 @@
 
 #include "lib/base/mem.h"
 
+enum { LINK_BYTES = 16 << 20 }; /* of a buffer of a link */
+
 /* -- errors ------------------------------------------------------------------------------------ */
 
 bool clb_cuda_ok(cudaError_t e, struct clb_err *err, const char *what)
@@ -52,8 +54,8 @@ static void uncount(struct clb_backend *be, uint64_t bytes)
 /* On the copy stream, and waits: nobody has the memory yet. */
 static bool zero(struct clb_backend *be, void *p, uint64_t bytes, struct clb_err *err)
 {
-    return clb_cuda_ok(cudaMemsetAsync(p, 0, bytes, be->copy), err, "clearing memory") &&
-           clb_cuda_ok(cudaStreamSynchronize(be->copy), err, "clearing memory");
+    return clb_cuda_ok(cudaMemsetAsync(p, 0, bytes, be->link.copy), err, "clearing memory") &&
+           clb_cuda_ok(cudaStreamSynchronize(be->link.copy), err, "clearing memory");
 }
 
 static bool take(struct clb_backend *be, void **p, uint64_t bytes, const char *what,
@@ -170,27 +172,34 @@ static bool memory_copy(void *arg, void *to, const void *from, uint64_t bytes, s
     struct clb_backend *be = arg;
 
     return clb_cuda_ok(cudaSetDevice(be->device), err, "choosing the device") &&
-           clb_cuda_ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, be->copy), err,
-                       "copying on the device") &&
-           clb_cuda_ok(cudaStreamSynchronize(be->copy), err, "copying on the device");
+           clb_cuda_ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, be->link.copy),
+                       err, "copying on the device") &&
+           clb_cuda_ok(cudaStreamSynchronize(be->link.copy), err, "copying on the device");
 }
 
-static void *pinned_get(void *arg, uint64_t bytes, struct clb_err *err)
+static void *pin(int device, uint64_t bytes, struct clb_err *err)
 {
-    struct clb_backend *be = arg;
     void *p = NULL;
 
-    if (!clb_cuda_ok(cudaSetDevice(be->device), err, "choosing the device") ||
-        !clb_cuda_ok(cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocDefault), err,
+    if (!clb_cuda_ok(cudaSetDevice(device), err, "choosing the device") ||
+        !clb_cuda_ok(cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable), err,
                      "pinned host memory"))
         return NULL;
     return memset(p, 0, bytes);
 }
+static void unpin(void *p)
+{
+    if (p)
+        cudaFreeHost(p);
+}
+static void *pinned_get(void *arg, uint64_t bytes, struct clb_err *err)
+{
+    return pin(((struct clb_backend *)arg)->device, bytes, err);
+}
 static void pinned_put(void *arg, void *p, uint64_t bytes)
 {
     (void)arg, (void)bytes;
-    if (p)
-        cudaFreeHost(p);
+    unpin(p);
 }
 static bool pinned_copy(void *arg, void *to, const void *from, uint64_t bytes, struct clb_err *err)
 {
@@ -227,49 +236,53 @@ void clb_cuda_memory_done(struct clb_backend *be)
 
 /* -- copies from pageable memory --------------------------------------------------------------- */
 
-bool clb_cuda_stage_open(struct clb_backend *be, uint64_t bytes, struct clb_err *err)
+bool clb_cuda_link_open(struct clb_cuda_link *l, int device, struct clb_err *err)
 {
-    struct clb_cuda_stage *s = &be->stage;
+    l->device = device;
+    return clb_cuda_ok(cudaStreamCreateWithFlags(&l->copy, cudaStreamNonBlocking), err, "a stream");
+}
 
-    if (s->bytes)
-        return true;
+void clb_cuda_link_close(struct clb_cuda_link *l)
+{
     for (int i = 0; i < 2; i++) {
-        s->buffer[i] = pinned_get(be, bytes, err);
-        if (!s->buffer[i] ||
-            !clb_cuda_ok(cudaEventCreateWithFlags(&s->sent[i], cudaEventDisableTiming), err,
+        if (l->sent[i])
+            cudaEventDestroy(l->sent[i]);
+        unpin(l->buffer[i]);
+    }
+    if (l->copy)
+        cudaStreamDestroy(l->copy);
+    *l = (struct clb_cuda_link){ 0 };
+}
+
+static bool open_buffers(struct clb_cuda_link *l, struct clb_err *err)
+{
+    for (int i = 0; i < 2; i++) {
+        if (!l->buffer[i] && !(l->buffer[i] = pin(l->device, LINK_BYTES, err)))
+            return false;
+        if (!l->sent[i] &&
+            !clb_cuda_ok(cudaEventCreateWithFlags(&l->sent[i], cudaEventDisableTiming), err,
                          "an event"))
             return false;
     }
-    s->bytes = bytes;
     return true;
 }
 
-void clb_cuda_stage_close(struct clb_backend *be)
-{
-    for (int i = 0; i < 2; i++) {
-        if (be->stage.sent[i])
-            cudaEventDestroy(be->stage.sent[i]);
-        pinned_put(be, be->stage.buffer[i], be->stage.bytes);
-    }
-    be->stage = (struct clb_cuda_stage){ 0 };
-}
-
-bool clb_cuda_send(struct clb_backend *be, void *to, const void *from, uint64_t bytes,
+bool clb_cuda_send(struct clb_cuda_link *l, void *to, const void *from, uint64_t bytes,
                    struct clb_err *err)
 {
-    struct clb_cuda_stage *s = &be->stage;
-
+    if (!open_buffers(l, err))
+        return false;
     for (uint64_t at = 0, n; at < bytes; at += n) {
-        unsigned i = s->next++ % 2;
+        unsigned i = l->next++ % 2;
 
-        n = bytes - at < s->bytes ? bytes - at : s->bytes;
-        if (!clb_cuda_ok(cudaEventSynchronize(s->sent[i]), err, "copying weights"))
+        n = bytes - at < LINK_BYTES ? bytes - at : LINK_BYTES;
+        if (!clb_cuda_ok(cudaEventSynchronize(l->sent[i]), err, "copying weights"))
             return false;
-        memcpy(s->buffer[i], (const uint8_t *)from + at, n);
-        if (!clb_cuda_ok(cudaMemcpyAsync((uint8_t *)to + at, s->buffer[i], n,
-                                         cudaMemcpyHostToDevice, be->copy),
+        memcpy(l->buffer[i], (const uint8_t *)from + at, n);
+        if (!clb_cuda_ok(cudaMemcpyAsync((uint8_t *)to + at, l->buffer[i], n,
+                                         cudaMemcpyHostToDevice, l->copy),
                          err, "copying weights") ||
-            !clb_cuda_ok(cudaEventRecord(s->sent[i], be->copy), err, "copying weights"))
+            !clb_cuda_ok(cudaEventRecord(l->sent[i], l->copy), err, "copying weights"))
             return false;
     }
     return true;

@@ -121,7 +121,7 @@ bool clb_cuda_scatter(struct clb_backend *be, struct clb_acts *x, const struct c
     if (!clb_cuda_launched(be, x, err, "Scatter"))
         return false;
     x->routes.at_hand = clb_cuda_resident(be);
-    if (x->routes.at_hand && !x->p->want_routes)
+    if (x->routes.at_hand && !x->p->want_routes && !be->n_peer)
         return true;
     *routes = &x->routes;
     return fetch_routes(x, m, err);
@@ -140,42 +140,61 @@ static const int8_t *book_of(const struct clb_backend *be, enum clb_dtype t)
 }
 
 /* Experts whose blocks the table names, all their rows. */
-static void run_experts(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
-                        const uint8_t *const *table)
+void clb_cuda_run_experts(const struct clb_backend *be, const struct clb_acts *x,
+                          const struct clb_layer *l, const struct clb_cuda_site *s)
 {
-    const struct clb_arch *a = be->host->arch;
     const struct clb_expert_part *part = l->experts->part;
-    const struct clb_cuda_map *m = &x->map[l->index];
-    enum clb_cuda_kind kind = clb_cuda_kind(part[CLB_GATE].dtype);
     struct clb_cuda_product p =
         clb_cuda_product_of(be, part[CLB_GATE].dtype, part[CLB_GATE].rows, part[CLB_GATE].cols,
                             book_of(be, part[CLB_GATE].dtype));
-    const struct clb_matrix gate = { .dtype = part[CLB_GATE].dtype };
 
     p.gated = true;
-    p.block = table;
+    p.block = s->table;
     p.part[0] = part_of(&part[CLB_GATE]);
     p.part[1] = part_of(&part[CLB_UP]);
-    p.x = a->scale_expert_input ? clb_cuda_as(&x->slot_in, kind) : clb_cuda_input(be, x, &gate);
+    p.x = s->in;
     p.ldx = x->in.ld;
-    p.index = a->scale_expert_input ? NULL : m->row;
-    p.chunks = &m->chunks;
+    p.index = s->row;
+    p.chunks = &s->chunks;
     p.n_row = x->p->n_row;
-    p.y = clb_cuda_as(&x->inner, kind);
+    p.y = s->inner;
     p.ldy = x->inner.ld;
-    clb_cuda_run_product(&p, x->stream);
+    p.n_cta = s->n_cta;
+    clb_cuda_run_product(&p, s->stream);
 
     p = clb_cuda_product_of(be, part[CLB_DOWN].dtype, part[CLB_DOWN].rows, part[CLB_DOWN].cols,
                             book_of(be, part[CLB_DOWN].dtype));
-    p.block = table;
+    p.block = s->table;
     p.part[0] = part_of(&part[CLB_DOWN]);
-    p.x = clb_cuda_as(&x->inner, kind);
+    p.x = s->inner;
     p.ldx = x->inner.ld;
-    p.chunks = &m->chunks;
+    p.chunks = &s->chunks;
     p.n_row = x->p->n_row;
-    p.y = x->slot_out;
+    p.y = s->out;
     p.ldy = x->ld_hidden;
-    clb_cuda_run_product(&p, x->stream);
+    p.n_cta = s->n_cta;
+    clb_cuda_run_product(&p, s->stream);
+}
+
+static struct clb_cuda_site own_site(struct clb_backend *be, struct clb_acts *x,
+                                     const struct clb_layer *l)
+{
+    enum clb_dtype dtype = l->experts->part[CLB_GATE].dtype;
+    const struct clb_matrix gate = { .dtype = dtype };
+    const struct clb_cuda_map *m = &x->map[l->index];
+    bool scaled = be->host->arch->scale_expert_input;
+
+    return (struct clb_cuda_site){
+        .in =
+            scaled ? clb_cuda_as(&x->slot_in, clb_cuda_kind(dtype)) : clb_cuda_input(be, x, &gate),
+        .row = scaled ? NULL : m->row,
+        .chunks = m->chunks,
+        .table = be->layer[l->index].block,
+        .inner = clb_cuda_as(&x->inner, clb_cuda_kind(dtype)),
+        .out = x->slot_out,
+        .n_cta = be->n_cta,
+        .stream = x->stream,
+    };
 }
 
 static void scale_inputs(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l)
@@ -204,12 +223,19 @@ bool clb_cuda_moe_experts(struct clb_backend *be, struct clb_acts *x, const stru
 {
     if (be->host->arch->scale_expert_input)
         scale_inputs(be, x, l); /* of all slots, in every call: nothing writes over them */
-    if (!block)
-        run_experts(be, x, l, be->layer[l->index].block);
+    struct clb_cuda_site site = own_site(be, x, l);
+    if (!block) {
+        if (be->n_peer && !clb_cuda_peers_run(be, x, l, err))
+            return false;
+        clb_cuda_run_experts(be, x, l, &site);
+        if (be->n_peer && !clb_cuda_peers_join(be, x, err))
+            return false;
+    }
+    site.table = x->call_block;
     for (uint32_t i = 0; block && i < x->routes.n_active;) {
         if (!clb_cuda_experts_group(be, x, l->index, block, &i, err))
             return false;
-        run_experts(be, x, l, x->call_block);
+        clb_cuda_run_experts(be, x, l, &site);
         if (!clb_cuda_experts_computed(be, x, err))
             return false;
     }

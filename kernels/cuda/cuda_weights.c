@@ -6,8 +6,6 @@
 
 #include "lib/base/mem.h"
 
-enum { STAGE_BYTES = 16 << 20 };
-
 /* -- what the device can run ------------------------------------------------------------------- */
 
 static bool same_types(const struct clb_matrix *gate, const struct clb_matrix *up,
@@ -176,7 +174,6 @@ void clb_cuda_unbind(struct clb_backend *be)
     clb_cuda_put(be, be->heads, be->head_bytes);
     clb_free(be->tensor_at);
     clb_free(be->layer);
-    clb_cuda_stage_close(be);
 }
 
 bool clb_cuda_send_dense(struct clb_backend *be, struct clb_err *err)
@@ -185,14 +182,12 @@ bool clb_cuda_send_dense(struct clb_backend *be, struct clb_err *err)
 
     if (be->dense)
         return true;
-    if (!clb_cuda_stage_open(be, STAGE_BYTES, err))
-        return false;
     be->dense = clb_cuda_get(be, be->dense_bytes, "dense weights", err);
     if (!be->dense)
         return false;
     for (uint32_t i = 0; i < r->n_tensors; i++)
         if (!by_head(&r->tensors[i]) &&
-            !clb_cuda_send(be, be->dense + be->tensor_at[i], r->data + r->tensors[i].offset,
+            !clb_cuda_send(&be->link, be->dense + be->tensor_at[i], r->data + r->tensors[i].offset,
                            r->tensors[i].size, err))
             return clb_fail_in(err, "tensor '%s'", r->tensors[i].name);
     move_all(be);

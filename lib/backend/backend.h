@@ -56,8 +56,8 @@ struct clb_backend_options {
     const struct clb_numa *numa; /* borrowed: where threads go; NULL: anywhere */
     /* of a device */
     const struct clb_slab_options *slab_options; /* borrowed while it opens: sizes of its slabs */
-    uint32_t device;
-    uint64_t device_memory;           /* most bytes; 0: what is free */
+    uint32_t device, n_device; /* the first, and how many from there on; n_device 0: 1 */
+    uint64_t device_memory;           /* most bytes of each; 0: what is free */
     struct clb_ledger *device_ledger; /* borrowed: of all its memory; NULL: not counted */
 };
 

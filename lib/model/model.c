@@ -150,6 +150,7 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
         .numa = &m->residence.numa,
         .slab_options = &m->slab_options,
         .device = o->device,
+        .n_device = o->n_device,
         .device_memory = o->gpu_memory,
         .device_ledger = &m->device,
     };

@@ -25,9 +25,9 @@ struct clb_model_options {
     enum clb_numa_mode numa;
     bool no_routing_cache;
     size_t slab_classes[CLB_SLAB_CLASSES]; /* all 0: the slab's defaults */
-    uint32_t device;                       /* of backends that have several */
-    uint64_t gpu_memory;   /* most bytes of the device for all of it; 0: what is free */
-    clb_upload_fn *upload; /* told how far the weights are on their way to a device; or NULL */
+    uint32_t device, n_device; /* the first, and how many from there on; n_device 0: 1 */
+    uint64_t gpu_memory;       /* most bytes of the device for all of it; 0: what is free */
+    clb_upload_fn *upload;     /* told how far the weights are on their way to a device; or NULL */
     void *upload_arg;
 };
 
