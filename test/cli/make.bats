@@ -28,6 +28,14 @@ fake_apt_get() {
     done
 }
 
+@test "make CUDA=1: says what is missing; other values of CUDA are none" {
+    run -2 env -u MAKEFLAGS -u MAKELEVEL make -C "$REPO" BUILD="$box/build" CUDA=1 NVCC=/nonexistent/nvcc lib
+    has "$output" "CUDA=1 needs the CUDA toolkit" "NVCC=/path/to/nvcc"
+    run -2 env -u MAKEFLAGS -u MAKELEVEL make -C "$REPO" BUILD="$box/build" CUDA=yes lib
+    has "$output" "CUDA is 1, or nothing"
+    [[ ! -e $box/build/libcolibri.a ]]
+}
+
 @test "setup: says nothing when nothing is missing" {
     run -0 "$REPO/tools/setup.sh" test
     [[ -z $output ]]
