@@ -206,6 +206,7 @@ static int wait_ms(struct serve_http *h)
     sooner(&h->half, now, &wait);
     sooner(&h->writing, now, &wait);
     sooner(&h->whole, now, &wait);
+    sooner(&h->quiet, now, &wait);
     if (MHD_get_timeout(h->daemon, &daemon) == MHD_YES && (double)daemon < wait * 1e3)
         return (int)daemon;
     return (int)(wait * 1e3 + 0.999);
@@ -241,6 +242,10 @@ static void expire(struct serve_http *h)
     while ((t = expired(&h->whole, now))) {
         serve_timer_stop(t);
         serve_request_cancel(t->owner, 504, "timeout", "no answer within --request-timeout");
+    }
+    while ((t = expired(&h->quiet, now))) {
+        serve_timer_start(&h->quiet, t);
+        serve_request_ping(t->owner);
     }
 }
 
@@ -419,6 +424,7 @@ bool serve_http_open(struct serve_http **out, struct serve *s, struct clb_err *e
     h->half.limit = HALF_SECONDS;
     h->writing.limit = s->o.write_timeout;
     h->whole.limit = s->o.request_timeout;
+    h->quiet.limit = s->o.ping;
     pthread_mutex_init(&h->lock, NULL);
     h->max_conn = serve_listen_limit(s->o.max_connections);
     h->n_peek = (size_t)(s->o.header_limit < MOST_PEEK ? s->o.header_limit : MOST_PEEK) + 1;

@@ -62,6 +62,8 @@ struct serve_request {
     struct serve_refusal no; /* known before the model was asked */
     struct serve_job *job;
     struct serve_timer whole; /* from the arrival of a job to its answer */
+    struct serve_timer quiet; /* since something was given of it */
+    bool ping;                /* the client is to hear that it goes on */
     double began;
     unsigned status; /* of the answer; 0: none yet */
     /* The answer, or of a stream the part that is to be sent. */
@@ -80,7 +82,7 @@ struct serve_http {
     struct MHD_Daemon *daemon;
     int epoll, listener, signals, mail;
     uint16_t port;
-    struct serve_timers fresh, idle, reading, half, writing, whole;
+    struct serve_timers fresh, idle, reading, half, writing, whole, quiet;
     uint32_t n_fresh, n_conn, max_conn;
     char *peek; /* [n_peek] scratch of the gate */
     size_t n_peek;
@@ -121,6 +123,10 @@ void serve_on_completed(void *http, struct MHD_Connection *mhd, void **request,
 /* Its job is not waited for any more; the client gets this refusal instead. */
 void serve_request_cancel(struct serve_request *q, unsigned status, const char *code,
                           const char *why);
+
+/* If it is a stream that waits for news: its client gets a comment in the place of some, so that
+ * neither it nor a proxy takes a long prompt for a dead server. */
+void serve_request_ping(struct serve_request *q);
 
 /* -- head.c ------------------------------------------------------------------------------------ */
 

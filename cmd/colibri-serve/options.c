@@ -3,14 +3,31 @@
 #include "lib/cli/engine.h"
 #include "lib/cli/report.h"
 
-#define GROUP(title) { CLB_OPT_GROUP, 0, title, NULL, NULL, NULL, 0, 0, false }
-#define FLAG(name, dst, help) { CLB_OPT_FLAG, 0, name, NULL, help, dst, 0, 0, false }
-#define TEXT(name, arg, dst, help) { CLB_OPT_FILE, 0, name, arg, help, dst, 0, 0, false }
+#define GROUP(title)                                                                               \
+    {                                                                                              \
+        CLB_OPT_GROUP, 0, title, NULL, NULL, NULL, 0, 0, false                                     \
+    }
+#define FLAG(name, dst, help)                                                                      \
+    {                                                                                              \
+        CLB_OPT_FLAG, 0, name, NULL, help, dst, 0, 0, false                                        \
+    }
+#define TEXT(name, arg, dst, help)                                                                 \
+    {                                                                                              \
+        CLB_OPT_FILE, 0, name, arg, help, dst, 0, 0, false                                         \
+    }
 #define COUNT(letter, name, arg, lo, hi, dst, help)                                                \
-    { CLB_OPT_UINT, letter, name, arg, help, dst, lo, hi, false }
+    {                                                                                              \
+        CLB_OPT_UINT, letter, name, arg, help, dst, lo, hi, false                                  \
+    }
 #define SECONDS(name, lo, dst, help) COUNT(0, name, "S", lo, 86400, dst, help)
-#define SIZE(name, dst, help) { CLB_OPT_SIZE, 0, name, "SIZE", help, dst, 0, 0, false }
-#define CHOICE(name, words, dst, help) { CLB_OPT_CHOICE, 0, name, words, help, dst, 0, 0, false }
+#define SIZE(name, dst, help)                                                                      \
+    {                                                                                              \
+        CLB_OPT_SIZE, 0, name, "SIZE", help, dst, 0, 0, false                                      \
+    }
+#define CHOICE(name, words, dst, help)                                                             \
+    {                                                                                              \
+        CLB_OPT_CHOICE, 0, name, words, help, dst, 0, 0, false                                     \
+    }
 
 enum { MIN_HEADER = 1 << 10, MAX_HEADER = 1 << 20, MAX_BODY = 1 << 30 };
 
@@ -52,6 +69,7 @@ int serve_parse_options(struct serve_options *o, int argc, char **argv)
         SECONDS("read-timeout", 1, &o->read_timeout, "for a whole body (default: 30)"),
         SECONDS("write-timeout", 1, &o->write_timeout, "nothing taken (default: 30)"),
         SECONDS("request-timeout", 0, &o->request_timeout, "for an answer (default: 0, none)"),
+        SECONDS("ping", 0, &o->ping, "sign of life in a stream (default: 15; 0: none)"),
         SECONDS("drain-timeout", 0, &o->drain_timeout, "after SIGTERM (default: 0, no end)"),
         GROUP("Engine"),
         COUNT(0, "ctx", "N", 1, UINT32_MAX, &o->context,
@@ -95,6 +113,7 @@ int serve_parse_options(struct serve_options *o, int argc, char **argv)
     o->header_limit = 16 << 10;
     o->idle_timeout = 60;
     o->read_timeout = o->write_timeout = 30;
+    o->ping = 15;
     int status = clb_opt_start(&self, &o->common, argc, argv, &first);
     if (status >= 0 || check(o, argc, argv, first, &err))
         return status;

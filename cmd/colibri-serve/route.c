@@ -100,7 +100,7 @@ static struct serve_request *begin(struct serve_conn *c, const char *path, const
         return NULL;
     q->serve = c->http->serve;
     q->conn = c;
-    q->whole.owner = q;
+    q->whole.owner = q->quiet.owner = q;
     q->began = clb_now();
     path = serve_path_of(path);
     snprintf(q->path, sizeof q->path, "%s", path);
@@ -199,10 +199,14 @@ static ssize_t give(void *arg, uint64_t at, char *to, size_t room)
         serve_stream(q);
         if (q->out.failed)
             return MHD_CONTENT_READER_END_WITH_ERROR;
+        if (q->out.n == 0 && !q->ended && q->ping)
+            clb_text_puts(&q->out, ": it goes on\n\n");
+        q->ping = false;
         if (q->out.n == 0 && !q->ended) {
             serve_conn_suspend(q->conn);
             return 0;
         }
+        serve_timer_start(&q->conn->http->quiet, &q->quiet);
     }
     size_t n = q->out.n - q->sent;
     if (n == 0)
@@ -278,6 +282,7 @@ static bool start_job(struct serve_request *q)
     if (h->n_job++ == 0)
         h->last_end = q->job->time.arrived;
     serve_timer_start(&h->whole, &q->whole);
+    serve_timer_start(&h->quiet, &q->quiet);
     serve_conn_watch(q->conn, true);
     serve_conn_suspend(q->conn);
     serve_desk_put(q->serve->desk, q->job);
@@ -321,7 +326,8 @@ static enum MHD_Result go_on(struct serve_request *q)
     struct serve_job *job = q->job;
 
     pthread_mutex_lock(&job->lock);
-    bool done = job->done, began = job->time.first > 0, answered = job->answered;
+    bool done = job->done, answered = job->answered;
+    bool began = job->time.first > 0 || (q->ping && job->prepared);
     if (done && !q->no.status)
         q->no = job->no;
     pthread_mutex_unlock(&job->lock);
@@ -333,6 +339,15 @@ static enum MHD_Result go_on(struct serve_request *q)
         return send_whole(q, answered);
     serve_conn_suspend(q->conn);
     return MHD_YES;
+}
+
+void serve_request_ping(struct serve_request *q)
+{
+    pthread_mutex_lock(&q->job->lock);
+    q->ping = q->conn->suspended && q->job->prepared && q->job->p.stream && !q->job->done;
+    pthread_mutex_unlock(&q->job->lock);
+    if (q->ping)
+        serve_conn_resume(q->conn);
 }
 
 void serve_request_cancel(struct serve_request *q, unsigned status, const char *code,
@@ -455,6 +470,7 @@ void serve_on_completed(void *http, struct MHD_Connection *mhd, void **request,
     if (!q->serve->o.common.quiet)
         log_request(q, why == MHD_REQUEST_TERMINATED_COMPLETED_OK ? NULL : "cut");
     serve_timer_stop(&q->whole);
+    serve_timer_stop(&q->quiet);
     serve_conn_idle(q->conn);
     h->body_bytes -= q->n_body;
     q->conn->request = NULL;

@@ -27,7 +27,8 @@ struct serve_options {
     const char *model, *host, *key_file, *name, *kv_dtype, *cpu, *numa;
     struct clb_where where;
     uint32_t port, max_queue, max_concurrent, max_connections;
-    uint32_t idle_timeout, read_timeout, write_timeout, request_timeout, drain_timeout; /* s */
+    uint32_t idle_timeout, read_timeout, write_timeout, request_timeout, drain_timeout,
+        ping; /* s */
     uint32_t context, threads, experts_per_token, profile_every, prefill_chunk;
     uint64_t body_limit, header_limit, kv_tokens, memory;
     struct clb_opt_list origins;

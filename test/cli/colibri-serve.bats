@@ -681,6 +681,28 @@ python_with() { # PACKAGE...
     still_answers
 }
 
+@test "serve: a stream that has nothing to say shows that it is alive" {
+    serve --ping 1 --max-concurrent 1
+    # So many before it that its turn does not come in a second.
+    local others=()
+    for _ in {1..100}; do
+        curl -sS -o first -d '{"prompt":"x","max_tokens":1000,"ignore_eos":true}' "$url/v1/completions" 2>error &
+        others+=($!)
+    done
+    until (($(curl -sS "$url/metrics" | sed -n 's/^colibri_requests_active //p') > 60)); do sleep 0.01; done
+    curl -sSN -D headers -o second -d '{"prompt":"The capital of France is","max_tokens":3,"temperature":0,"stream":true}' "$url/v1/completions" &
+    local other=$!
+    until [[ -s second ]]; do sleep 0.05; done
+    [[ $(head -n 1 second) == ": it goes on" ]] || fail "$(cat second)"
+    kill "${others[@]}" || true
+    wait $other
+    grep -qi '^content-type: text/event-stream' headers
+    grep -q 'data: \[DONE\]' second
+    text=$(sed -n 's/^data: {/{/p' second | jq -sj '[.[].choices[].text] | add')
+    ask /v1/completions '{"prompt":"The capital of France is","max_tokens":3,"temperature":0}'
+    [[ $(jq -j '.choices[0].text' answer) == "$text" ]]
+}
+
 # bats test_tags=release
 @test "serve: a model file that is removed does not matter; one that is cut ends it with a message" {
     cp "$model" own.bin
