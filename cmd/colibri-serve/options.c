@@ -46,6 +46,19 @@ static bool check(struct serve_options *o, int argc, char **argv, int first, str
     return true;
 }
 
+static void set_defaults(struct serve_options *o)
+{
+    o->host = "127.0.0.1";
+    o->port = 8080;
+    o->max_concurrent = 16;
+    o->max_queue = 256;
+    o->body_limit = 4 << 20;
+    o->header_limit = 16 << 10;
+    o->idle_timeout = 60;
+    o->read_timeout = o->write_timeout = 30;
+    o->ping = 15;
+}
+
 int serve_parse_options(struct serve_options *o, int argc, char **argv)
 {
     const struct clb_opt opts[] = {
@@ -105,15 +118,7 @@ int serve_parse_options(struct serve_options *o, int argc, char **argv)
     struct clb_err err;
     int first;
 
-    o->host = "127.0.0.1";
-    o->port = 8080;
-    o->max_concurrent = 16;
-    o->max_queue = 256;
-    o->body_limit = 4 << 20;
-    o->header_limit = 16 << 10;
-    o->idle_timeout = 60;
-    o->read_timeout = o->write_timeout = 30;
-    o->ping = 15;
+    set_defaults(o);
     int status = clb_opt_start(&self, &o->common, argc, argv, &first);
     if (status >= 0 || check(o, argc, argv, first, &err))
         return status;
