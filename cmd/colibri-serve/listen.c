@@ -13,7 +13,7 @@
 #include "cmd/colibri-serve/gate.h"
 
 /* Files that are not connections, and room to refuse those that are too many. */
-enum { OTHER_FILES = 64, AT_ONCE = 64, BACKLOG = 4096 };
+enum { OTHER_FILES = 64, AT_ONCE = 64, BACKLOG = 4096, MOST_WASTE = 256 };
 
 uint32_t serve_listen_limit(uint32_t wanted)
 {
@@ -105,8 +105,9 @@ void serve_listen_refuse(int fd, unsigned status, const char *code, const char *
                     "%sConnection: close\r\n\r\n%s",
                     status, MHD_get_reason_phrase_for(status), body.n,
                     status == 503 ? "Retry-After: 1\r\n" : "", body.failed ? "" : body.p);
-    /* What it has sent must be taken, or closing resets the connection and the answer is lost. */
-    while (recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0)
+    /* What it has sent must be taken, or closing resets the connection and the answer is lost; but
+     * who sends without end is not waited for. */
+    for (int i = 0; i < MOST_WASTE && recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0; i++)
         ;
     if (!all.failed && send(fd, all.p, all.n, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
         shutdown(fd, SHUT_WR);
