@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cuda_libs.h"
 #include "lib/backend/backend.h"
 #include "lib/base/carve.h"
 
@@ -82,6 +83,23 @@ struct clb_cuda_experts {
     cudaEvent_t arrived;
 };
 
+/* Products by cuBLASLt. A plan serves all matrices of a shape. */
+struct clb_cuda_blas_plan {
+    enum clb_dtype dtype;
+    uint32_t rows, cols;
+    void *weights; /* their layout */
+    struct clb_lt_algo algo;
+};
+enum { CLB_CUDA_PLANS = 32 };
+struct clb_cuda_dense {
+    bool asked;
+    struct clb_cuda_blas blas;
+    void *handle, *desc;
+    struct clb_cuda_blas_plan plan[CLB_CUDA_PLANS];
+    uint32_t n_plan;
+    struct clb_err failed; /* of a product of the stage at hand */
+};
+
 /* A device beside the first: it has its share of every layer's experts, in one piece. */
 struct clb_cuda_peer {
     struct clb_cuda_link link;
@@ -107,6 +125,7 @@ struct clb_backend {
     struct clb_memory memory, pinned;
     struct clb_cuda_link link; /* copies of weights, and what has no pass */
 
+    struct clb_cuda_dense dense_lib;
     unsigned n_peer;
     struct clb_cuda_peer *peer; /* [n_peer] owned */
 
@@ -240,7 +259,7 @@ struct clb_acts {
 /* A call of the runtime that failed: what was done, and its text. */
 bool clb_cuda_ok(cudaError_t e, struct clb_err *err, const char *what);
 /* What was launched since the last check; waits for it while stages are timed. */
-bool clb_cuda_launched(const struct clb_backend *be, const struct clb_acts *x, struct clb_err *err,
+bool clb_cuda_launched(struct clb_backend *be, const struct clb_acts *x, struct clb_err *err,
                        const char *stage);
 void clb_cuda_memory_init(struct clb_backend *be, const struct clb_slab_options *slabs);
 /* Gives back the slabs that are kept. */
@@ -290,6 +309,22 @@ bool clb_cuda_experts_group(struct clb_backend *be, struct clb_acts *x, uint32_t
                             const uint8_t *const *block, uint32_t *i, struct clb_err *err);
 /* The group's products are enqueued. */
 bool clb_cuda_experts_computed(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+
+/* -- cuda_dense.c: dense matrices by cuBLASLt ---------------------------------------------------
+ */
+
+struct clb_cuda_linear;
+/* Only if that was asked for: fails without the library. */
+bool clb_cuda_dense_open(struct clb_backend *be, struct clb_err *err);
+void clb_cuda_dense_close(struct clb_backend *be);
+/* Matrices that it will multiply become row-major on the device. */
+bool clb_cuda_dense_send(struct clb_backend *be, struct clb_err *err);
+/* NULL: the kernels of our own multiply m. */
+const struct clb_cuda_blas_plan *clb_cuda_dense_plan(const struct clb_backend *be,
+                                                     const struct clb_matrix *m);
+/* What fails is told by clb_cuda_launched. */
+void clb_cuda_dense_run(struct clb_backend *be, const struct clb_acts *x,
+                        const struct clb_cuda_blas_plan *p, const struct clb_cuda_linear *l);
 
 /* -- cuda_peers.c: experts of other devices ---------------------------------------------------- */
 
@@ -359,7 +394,7 @@ struct clb_cuda_linear {
     void *y;
     size_t ldy;
 };
-void clb_cuda_linear(const struct clb_backend *be, const struct clb_acts *x,
+void clb_cuda_linear(struct clb_backend *be, const struct clb_acts *x,
                      const struct clb_cuda_linear *l);
 /* What every product says of its matrices. */
 struct clb_cuda_product clb_cuda_product_of(const struct clb_backend *be, enum clb_dtype dtype,

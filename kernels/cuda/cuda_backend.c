@@ -16,6 +16,7 @@ static void cuda_close(struct clb_backend *be)
 {
     if (!be)
         return;
+    clb_cuda_dense_close(be);
     clb_cuda_peers_close(be);
     if (be->link.copy)
         cudaSetDevice(be->device);
@@ -54,7 +55,7 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
     be->n_cta = (unsigned)d.n_sm * 4;
     be->no_graphs = o->n_device > 1; /* the host learns the routing of every layer */
     be->major = d.major;
-    if (!clb_cuda_peers_open(be, o, err))
+    if (!clb_cuda_peers_open(be, o, err) || (o->dense_library && !clb_cuda_dense_open(be, err)))
         return false;
     snprintf(be->name, sizeof be->name, "sm_%d%d", d.major, d.minor);
     snprintf(be->text, sizeof be->text, "device %d, %s, %s, %d multiprocessors, %.1f GB to use",

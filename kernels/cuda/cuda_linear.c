@@ -120,12 +120,17 @@ static struct clb_cuda_part part_of(const struct clb_matrix *m, const uint8_t *b
     };
 }
 
-void clb_cuda_linear(const struct clb_backend *be, const struct clb_acts *x,
+void clb_cuda_linear(struct clb_backend *be, const struct clb_acts *x,
                      const struct clb_cuda_linear *l)
 {
     const struct clb_matrix *w = l->w;
     struct clb_cuda_product p = clb_cuda_product_of(be, w->dtype, w->rows, w->cols, w->book);
 
+    const struct clb_cuda_blas_plan *plan = l->up ? NULL : clb_cuda_dense_plan(be, w);
+    if (plan) {
+        clb_cuda_dense_run(be, x, plan, l);
+        return;
+    }
     p.base = w->tiles;
     p.part[0] = part_of(w, w->tiles);
     if (l->up)

@@ -191,5 +191,5 @@ bool clb_cuda_send_dense(struct clb_backend *be, struct clb_err *err)
                            r->tensors[i].size, err))
             return clb_fail_in(err, "tensor '%s'", r->tensors[i].name);
     move_all(be);
-    return clb_cuda_send_heads(be, err);
+    return clb_cuda_dense_send(be, err) && clb_cuda_send_heads(be, err);
 }

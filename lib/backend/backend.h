@@ -58,6 +58,7 @@ struct clb_backend_options {
     const struct clb_slab_options *slab_options; /* borrowed while it opens: sizes of its slabs */
     uint32_t device, n_device; /* the first, and how many from there on; n_device 0: 1 */
     uint64_t device_memory;           /* most bytes of each; 0: what is free */
+    bool dense_library; /* bf16 and fp16 dense matrices by the maker's library (cuBLASLt) */
     struct clb_ledger *device_ledger; /* borrowed: of all its memory; NULL: not counted */
 };
 

@@ -151,6 +151,7 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
         .slab_options = &m->slab_options,
         .device = o->device,
         .n_device = o->n_device,
+        .dense_library = o->gpu_dense_library,
         .device_memory = o->gpu_memory,
         .device_ledger = &m->device,
     };

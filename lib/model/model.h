@@ -27,7 +27,8 @@ struct clb_model_options {
     size_t slab_classes[CLB_SLAB_CLASSES]; /* all 0: the slab's defaults */
     uint32_t device, n_device; /* the first, and how many from there on; n_device 0: 1 */
     uint64_t gpu_memory;       /* most bytes of the device for all of it; 0: what is free */
-    clb_upload_fn *upload;     /* told how far the weights are on their way to a device; or NULL */
+    bool gpu_dense_library; /* bf16 and fp16 dense matrices by the library of the device's maker */
+    clb_upload_fn *upload;  /* told how far the weights are on their way to a device; or NULL */
     void *upload_arg;
 };
 

@@ -15,6 +15,55 @@ static void every_type_is_near_the_cpu(void)
         check_model("plain", &a, (enum clb_dtype)t, rig_bound[t]);
 }
 
+/* -- cuBLASLt ---------------------------------------------------------------------------------- */
+
+/* As near as the kernels of our own; other bits than theirs, but the same for any number of rows
+ * and in graphs. Without the library it says so, and a product that fails is told. */
+static void dense_matrices_by_the_library(void)
+{
+    const struct cut whole = { 2, LENGTH, LENGTH }, few = { 2, 12, 1 };
+    struct rig_options o = {
+        .op = clb_backend_device(), .kv = CLB_KV_F16, .max_rows = 256, .dense_library = true
+    };
+    struct clb_err err = { 0 };
+    struct clb_arch a;
+    struct tiny file;
+    struct rig g;
+
+    rig_mixed_arch(&a);
+    for (int t = CLB_F16; t <= CLB_BF16; t++) {
+        CHECK(tiny_build(
+            &file, &(struct tiny_options){
+                       .arch = &a, .seed = 2, .expert = CLB_INT8, .dense = (enum clb_dtype)t }));
+        o.file = &file;
+        o.dense_library = false;
+        float *own = run(&o, whole);
+        o.dense_library = true;
+        emu_configure("libraries=0");
+        CHECK(!rig_try_open(&g, &o, &err));
+        CHECK_HAS(err.text, "dense matrices by cuBLASLt");
+        rig_close(&g);
+        emu_configure("libraries=1");
+        uint64_t before = emu_calls("cublasLtMatmul");
+        float *library = run(&o, whole);
+        CHECK(emu_calls("cublasLtMatmul") - before >= 4 * 3 + 3);
+        CHECK(distance(own, library) < rig_bound[t]);
+        same_rows(&o, library, few);
+        free(own);
+        free(library);
+        if (t == CLB_F16)
+            tiny_free(&file);
+    }
+    emu_fail("cublasLtMatmul", 2, cudaErrorUnknown);
+    static float out[VOCAB * 2];
+    CHECK(rig_open(&g, &o));
+    CHECK(!rig_run(&g,
+                   &(struct rig_batch){
+                       .n_seq = 1, .chunk = 1, .ids = { ids }, .length = { 1 }, .out = { out } }));
+    rig_close(&g);
+    tiny_free(&file);
+}
+
 /* -- graphs ------------------------------------------------------------------------------------ */
 
 /* Row by row, two sequences at a time: the bits of a prefill, and one graph for all of it until the
@@ -138,6 +187,7 @@ int main(void)
 {
     rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);
     TEST(every_type_is_near_the_cpu);
+    TEST(dense_matrices_by_the_library);
     TEST(decoding_is_one_launch);
     TEST(experts_come_and_go);
     TEST(sessions_run_on_the_device);

@@ -36,6 +36,7 @@ struct rig_options {
     const struct clb_backend_ops *op; /* NULL: the CPU's */
     bool no_slabs;  /* likewise */
     uint32_t n_device; /* likewise; 0: one */
+    bool dense_library; /* likewise */
     uint32_t slots; /* of backends with a device: experts that it has room for; 0: all */
     enum clb_kv_dtype kv;
     unsigned n_thread;
@@ -70,6 +71,7 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
                                       .no_routing_cache = o->no_routing_cache,
                                       .slab_options = &slabs,
                                       .n_device = o->n_device,
+                                      .dense_library = o->dense_library,
                                       .device_ledger = &g->device };
     struct clb_acts_shape shape = {
         .max_rows = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
