@@ -78,7 +78,8 @@ endif
 
 # -- CUDA (doc/cuda.md): CUDA=1 builds it in; CUDA=emulated, for tests only, runs it on the CPU ----
 # The architectures that this nvcc knows of; CUDA_ARCHS='80 90' for a quick build. The last one's PTX serves newer devices.
-# Products are never merged into sums by the compiler: two kernels must not round one expression in two ways.
+# Products are never merged into sums by the compiler: two kernels must not round one expression in two ways. The legacy
+# launch calls cudaLaunchKernel; the other one of nvcc 13 has static variables whose guards need libstdc++.
 NVCC        = $(firstword $(wildcard /usr/local/cuda/bin/nvcc) nvcc)
 CUDA_HOME   = $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CUDA_ARCHS := $(if $(CUDA_ARCHS),$(CUDA_ARCHS),$(filter \
@@ -86,7 +87,7 @@ CUDA_ARCHS := $(if $(CUDA_ARCHS),$(CUDA_ARCHS),$(filter \
 CUDART_A    = $(firstword $(wildcard $(addsuffix /libcudart_static.a,$(CUDA_HOME)/lib64 $(CUDA_HOME)/lib \
                 $(CUDA_HOME)/targets/*/lib /usr/lib/$(ARCH)-linux-gnu)))
 NVCC_FLAGS  = -I. -std=c++17 -O3 -fmad=false -Werror all-warnings -Xptxas -v \
-              -Xcompiler=-fPIC,-fno-exceptions,-fno-rtti,-fvisibility=hidden,-Wall \
+              -Xcompiler=-fPIC,-fno-exceptions,-fno-rtti,-fvisibility=hidden,-Wall,-D__NV_LEGACY_LAUNCH -D__NV_LEGACY_LAUNCH \
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
               -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 CUDA_OBJ   := $(patsubst %,$(BUILD)/nvcc/%.o,$(wildcard kernels/cuda/*.cu))
@@ -225,10 +226,10 @@ units: $(UNITS) ; @:
 $(BUILD)/nvcc/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC) $(NVCC_FLAGS)' | cmp -s - $@ || echo '$(NVCC) $(NVCC_FLAGS)' > $@
-$(BUILD)/nvcc/%.o: % $(wildcard kernels/cuda/*.cuh kernels/cuda/*.h) $(BUILD)/nvcc/flags
+$(BUILD)/nvcc/%.o: % $(BUILD)/nvcc/flags
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -c -o $@ $< 2>$@.log || { grep -v '^ptxas info' $@.log; exit 1; }
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$@.log || { grep -v -e '^ptxas info' -e 'bytes stack' $@.log; exit 1; }
 # Registers of each kernel; a kernel that spills them fails the build.
 $(BUILD)/nvcc/registers.txt: $(CUDA_OBJ)
 	$(Q)tools/cuda_report.sh $(CUDA_OBJ:%=%.log) >$@.tmp || { cat $@.tmp; exit 1; }
@@ -388,4 +389,5 @@ help:                                    ## print this
 FORCE:
 -include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \
           $(wildcard cmd/*/*.c examples/*.c test/unit/*.c test/kernel/*.c)))) \
-         $(wildcard $(BUILD)/kernels/cuda/*.d $(BUILD)/test/cuda-emu/*.d $(RACE)/*/*/*.d)
+         $(wildcard $(BUILD)/kernels/cuda/*.d $(BUILD)/test/cuda-emu/*.d $(RACE)/*/*/*.d \
+                     $(BUILD)/nvcc/*/*/*.d)

@@ -36,6 +36,21 @@ fake_apt_get() {
     [[ ! -e $box/build/libcolibri.a ]]
 }
 
+# bats test_tags=slow
+@test "make CUDA=1: with a toolkit it builds, links no more libraries, and starts without a driver" {
+    local nvcc
+    nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || skip "no nvcc here"
+    run env -u MAKEFLAGS -u MAKELEVEL make -C "$REPO" BUILD="$box/build" CUDA=1 CUDA_ARCHS=80 NVCC="$nvcc" lib gpu-tests \
+        "$box/build/bin/colibri-run"
+    ((status == 0)) || fail "$output"
+    [[ $output != *warning* ]] || fail "$output"
+    has "$(<"$box/build/nvcc/registers.txt")" "product_few" " 0 of them use memory for registers"
+    diff <(ldd "$box/build/bin/colibri-run" | awk '{print $1}') <(ldd "$COLIBRI_TEST_BIN/colibri-run" | awk '{print $1}')
+    run -0 "$box/build/bin/colibri-run" --version
+    [[ ${lines[1]} == "CUDA "* ]]
+    run -0 "$box/build/bin/colibri-run" -n 2 -p x --backend cpu "$(demo int8)"
+}
+
 @test "setup: says nothing when nothing is missing" {
     run -0 "$REPO/tools/setup.sh" test
     [[ -z $output ]]

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
