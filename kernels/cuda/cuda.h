@@ -69,13 +69,13 @@ struct clb_cuda_experts {
     uint32_t n_expert; /* of all layers */
     uint32_t n_local;  /* those that the first device has */
     uint32_t n_slot, n_filled;
-    uint32_t least;  /* slots that the largest layer needs at a time */
+    uint32_t least;  /* slots without which nothing runs */
     uint32_t *first; /* [n_layer] number of the layer's expert 0; owned */
     uint64_t slot_bytes;
     uint32_t per_chunk;
-    uint8_t **chunk; /* [n_expert / per_chunk + 1] owned */
+    uint8_t **chunk; /* [n_local / per_chunk + 1] owned */
     uint32_t n_chunk;
-    struct clb_cuda_slot *slot; /* [n_expert] owned */
+    struct clb_cuda_slot *slot; /* [n_local] owned */
     uint32_t *in_slot;          /* [n_expert] slot or CLB_CUDA_EMPTY; owned */
     const uint8_t **table;      /* [n_expert] on the device, valid when all are there */
     uint64_t group;             /* of the last call */
@@ -133,7 +133,8 @@ struct clb_backend {
     bool has[CLB_CUDA_KINDS];       /* kinds of its matrices */
     uint64_t *tensor_at;            /* [n_tensors] inside `dense`; owned */
     uint64_t dense_bytes, head_bytes;
-    uint8_t *dense;               /* dense tensors; NULL: not there yet */
+    bool there;                   /* dense weights are on the device */
+    uint8_t *dense;               /* dense tensors */
     uint8_t *heads;               /* blocks of heads, and tables of them (MLA) */
     struct clb_weights w;         /* as `host`, on the device; `layer` is not used */
     struct clb_cuda_layer *layer; /* [n_layer] owned */
@@ -303,15 +304,14 @@ static inline bool clb_cuda_resident(const struct clb_backend *be)
 {
     return be->experts.n_filled == be->experts.n_local;
 }
-/* The next of active experts i .. n - 1 that can be on the device together, of those with a block:
- * call_block says where they are. Returns where the group ends; `n` when it fails. */
+/* The next of the active experts from *i on that can be on the device together, of those with a
+ * block: call_block says where they are. *i moves behind them. */
 bool clb_cuda_experts_group(struct clb_backend *be, struct clb_acts *x, uint32_t layer,
                             const uint8_t *const *block, uint32_t *i, struct clb_err *err);
 /* The group's products are enqueued. */
 bool clb_cuda_experts_computed(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
 
-/* -- cuda_dense.c: dense matrices by cuBLASLt ---------------------------------------------------
- */
+/* -- cuda_dense.c: dense matrices by cuBLASLt -------------------------------------------------- */
 
 struct clb_cuda_linear;
 /* Only if that was asked for: fails without the library. */

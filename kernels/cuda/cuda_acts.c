@@ -7,7 +7,8 @@
 
 #include "lib/base/mem.h"
 
-enum { SPLIT_BLOCKS = 2048 }; /* partial results of attention, in queries times splits / 16 */
+enum { MOST_ROWS = 8 * 65535 }; /* 8 for each block of a grid's second dimension */
+enum { SPLIT_BLOCKS = 2048 };   /* partial results of attention, in queries times splits / 16 */
 
 static uint64_t most(uint64_t a, uint64_t b)
 {
@@ -256,6 +257,9 @@ bool clb_cuda_acts_new(struct clb_backend *be, struct clb_acts **out, const stru
     if (s->top_k > CLB_MAX_TOP_K)
         return clb_fail(err, CLB_USAGE, "%u experts per token; the most is %d", s->top_k,
                         CLB_MAX_TOP_K);
+    if (s->max_rows > MOST_ROWS)
+        return clb_fail(err, CLB_USAGE, "passes of %u rows; on CUDA the most is %d", s->max_rows,
+                        MOST_ROWS);
     x = clb_new(1, sizeof *x, err);
     if (!x)
         return false;

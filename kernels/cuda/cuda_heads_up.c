@@ -115,7 +115,8 @@ bool clb_cuda_send_heads(struct clb_backend *be, struct clb_err *err)
 
     if (!be->head_bytes)
         return true;
-    be->heads = clb_cuda_get(be, be->head_bytes, "matrices of heads", err);
+    if (!be->heads)
+        be->heads = clb_cuda_get(be, be->head_bytes, "matrices of heads", err);
     for (uint32_t i = 0; be->heads && i < w->arch->n_layer; i++)
         if (!send_matrix(be, &be->layer[i].k_up, &w->layer[i].k_up, &at, err) ||
             !send_matrix(be, &be->layer[i].v_up, &w->layer[i].v_up, &at, err))

@@ -34,19 +34,14 @@ bool clb_cuda_launched(struct clb_backend *be, const struct clb_acts *x, struct 
 
 /* -- the device's ------------------------------------------------------------------------------ */
 
-static bool count(struct clb_backend *be, uint64_t bytes, const char *what, struct clb_err *err)
+static bool fits(struct clb_backend *be, uint64_t bytes, uint64_t *left)
 {
-    uint64_t left;
-
     pthread_mutex_lock(&be->lock);
-    left = be->budget - be->used;
-    bool fits = bytes <= left;
-    be->used += fits ? bytes : 0;
+    *left = be->budget - be->used;
+    bool ok = bytes <= *left;
+    be->used += ok ? bytes : 0;
     pthread_mutex_unlock(&be->lock);
-    return fits || clb_fail(err, CLB_NO_SPACE,
-                            "CUDA: %s: %" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
-                            " are left on device %d",
-                            what, bytes, left, be->budget, be->device);
+    return ok;
 }
 
 static void uncount(struct clb_backend *be, uint64_t bytes)
@@ -54,6 +49,39 @@ static void uncount(struct clb_backend *be, uint64_t bytes)
     pthread_mutex_lock(&be->lock);
     be->used -= bytes;
     pthread_mutex_unlock(&be->lock);
+}
+
+static void release(struct clb_backend *be, void *p, uint64_t bytes)
+{
+    cudaSetDevice(be->device);
+    cudaFree(p);
+    uncount(be, bytes);
+}
+
+static void release_slabs(struct clb_backend *be)
+{
+    for (unsigned c = 0; c < CLB_SLAB_CLASSES; c++)
+        while (be->slabs.n[c]) {
+            uint64_t bytes = be->slabs.o.class_bytes[c];
+
+            if (be->ledger)
+                clb_ledger_sub(be->ledger, 0, bytes);
+            release(be, be->slabs.idle[c][--be->slabs.n[c]], bytes);
+        }
+}
+
+/* Slabs that nobody uses make room. */
+static bool count(struct clb_backend *be, uint64_t bytes, const char *what, struct clb_err *err)
+{
+    uint64_t left;
+
+    if (fits(be, bytes, &left))
+        return true;
+    release_slabs(be);
+    return fits(be, bytes, &left) || clb_fail(err, CLB_NO_SPACE,
+                                              "CUDA: %s: %" PRIu64 " bytes are needed, %" PRIu64
+                                              " of %" PRIu64 " are left on device %d",
+                                              what, bytes, left, be->budget, be->device);
 }
 
 /* On the copy stream, and waits: nobody has the memory yet. */
@@ -83,13 +111,6 @@ static bool take(struct clb_backend *be, void **p, uint64_t bytes, const char *w
         return false;
     }
     return true;
-}
-
-static void release(struct clb_backend *be, void *p, uint64_t bytes)
-{
-    cudaSetDevice(be->device);
-    cudaFree(p);
-    uncount(be, bytes);
 }
 
 void *clb_cuda_get(struct clb_backend *be, uint64_t bytes, const char *what, struct clb_err *err)
@@ -228,14 +249,7 @@ void clb_cuda_memory_init(struct clb_backend *be, const struct clb_slab_options 
 
 void clb_cuda_memory_done(struct clb_backend *be)
 {
-    for (unsigned c = 0; c < CLB_SLAB_CLASSES; c++)
-        while (be->slabs.n[c]) {
-            uint64_t bytes = be->slabs.o.class_bytes[c];
-
-            if (be->ledger)
-                clb_ledger_sub(be->ledger, 0, bytes);
-            release(be, be->slabs.idle[c][--be->slabs.n[c]], bytes);
-        }
+    release_slabs(be);
     pthread_mutex_destroy(&be->lock);
 }
 

@@ -21,7 +21,7 @@ static bool check(struct clb_backend *be, struct clb_acts *x, const struct clb_w
     if (p->top_k > x->top_k)
         return clb_fail(err, CLB_USAGE, "%u experts per token; activations hold %u", p->top_k,
                         x->top_k);
-    if (w != be->host || !be->dense)
+    if (w != be->host || !be->there)
         return clb_fail(err, CLB_USAGE, "the weights of this pass are not on the device");
     for (uint32_t s = 0; s < p->n_seq; s++)
         if (p->seq[s]->pool != p->seq[0]->pool || p->seq[s]->n_block > x->ld_table)

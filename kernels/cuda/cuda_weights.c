@@ -176,20 +176,27 @@ void clb_cuda_unbind(struct clb_backend *be)
     clb_free(be->layer);
 }
 
-bool clb_cuda_send_dense(struct clb_backend *be, struct clb_err *err)
+static bool send_tensors(struct clb_backend *be, struct clb_err *err)
 {
     const struct clb_reader *r = be->host->reader;
 
-    if (be->dense)
-        return true;
-    be->dense = clb_cuda_get(be, be->dense_bytes, "dense weights", err);
-    if (!be->dense)
-        return false;
     for (uint32_t i = 0; i < r->n_tensors; i++)
         if (!by_head(&r->tensors[i]) &&
             !clb_cuda_send(&be->link, be->dense + be->tensor_at[i], r->data + r->tensors[i].offset,
                            r->tensors[i].size, err))
             return clb_fail_in(err, "tensor '%s'", r->tensors[i].name);
+    return true;
+}
+
+bool clb_cuda_send_dense(struct clb_backend *be, struct clb_err *err)
+{
+    if (be->there)
+        return true;
+    if (!be->dense)
+        be->dense = clb_cuda_get(be, be->dense_bytes, "dense weights", err);
+    if (!be->dense || !send_tensors(be, err))
+        return false;
     move_all(be);
-    return clb_cuda_dense_send(be, err) && clb_cuda_send_heads(be, err);
+    be->there = clb_cuda_dense_send(be, err) && clb_cuda_send_heads(be, err);
+    return be->there;
 }

@@ -73,7 +73,7 @@ bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err)
                         "needs %" PRIu64
                         " bytes on the device beside the weights (KV cache %" PRIu64
                         ", activations %" PRIu64 "), but %" PRIu64
-                        " are left there; a shorter context needs less",
+                        " are left there; a shorter context needs less, or use the backend 'cpu'",
                         p->device, p->kv_cache, p->activations, p->device_available);
     if (p->available == 0 || clb_plan_host_bytes(p) <= p->available)
         return true;

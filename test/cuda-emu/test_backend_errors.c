@@ -142,6 +142,32 @@ static void slabs_serve_again(void)
     CHECK_EQ(mallocs(true), 5);
 }
 
+/* What was not sent the first time is sent the second time. */
+static void an_upload_that_failed_can_be_repeated(void)
+{
+    struct clb_err err = { 0 };
+    struct clb_arch a;
+    struct rig g;
+    char why[512];
+
+    small_arch(&a);
+    struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 },
+                             .op = clb_backend_device(),
+                             .kv = CLB_KV_F16,
+                             .max_rows = 8 };
+    for (int n = 2; n < 17; n += 5) {
+        emu_fail("cudaMemcpyAsync", n, cudaErrorUnknown);
+        CHECK(!rig_try_open(&g, &o, &err));
+        emu_fail("cudaMemcpyAsync", 0, cudaSuccess);
+        if (!rig_upload(&g, 1 << 20, &err)) {
+            printf("# %s\n", err.text);
+            CHECK(!"the second time");
+        }
+        rig_close(&g);
+    }
+    CHECK(try_all(&o, why));
+}
+
 /* What CUDA cannot run, by name. */
 static void refusals(void)
 {
@@ -168,6 +194,13 @@ static void refusals(void)
     CHECK(!rig_try_open(&g, &o, &err));
     CHECK_HAS(err.text, "keys of 1040 and values of 1040 numbers");
     rig_close(&g);
+    small_arch(&a);
+    CHECK(rig_try_open(&g, &o, &err));
+    struct clb_acts_shape shape = { .max_rows = 600000, .max_logits = 1, .max_seqs = 1 };
+    struct clb_acts *x;
+    CHECK(!g.op->acts_new(g.be, &x, &a, &shape, &err));
+    CHECK_HAS(err.text, "passes of 600000 rows; on CUDA the most is 524280");
+    rig_close(&g);
     emu_devices(1, 1 << 20);
     small_arch(&a);
     CHECK(!rig_try_open(&g, &o, &err));
@@ -182,6 +215,7 @@ int main(void)
     TEST(every_call_may_fail);
     TEST(the_ledger_is_the_devices);
     TEST(slabs_serve_again);
+    TEST(an_upload_that_failed_can_be_repeated);
     TEST(refusals);
     return test_result();
 }
