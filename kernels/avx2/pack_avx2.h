@@ -3,7 +3,7 @@
 #define CLB_KERNELS_AVX2_PACK_AVX2_H
 
 #include "kernels/avx2/vec.h"
-#include "kernels/wide/pack_words.h"
+#include "kernels/wide/pack_words.inc"
 
 /* 8 x 8 elements of 4 bytes */
 VEC_FN void transpose8(__m256i r[8])

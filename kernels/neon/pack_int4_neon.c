@@ -4,7 +4,7 @@
 
 #include "kernels/neon/neon.h"
 #include "kernels/neon/vec.h"
-#include "kernels/wide/pack_words.h"
+#include "kernels/wide/pack_words.inc"
 
 enum { REFITS = 2, SIDE_BY_SIDE = 4, WORDS = CLB_GROUP / 8 };
 

@@ -1,7 +1,7 @@
 /* pack_neon.c - rows to int8 and float tiles. */
 #include "kernels/neon/neon.h"
 #include "kernels/neon/vec.h"
-#include "kernels/wide/pack_words.h"
+#include "kernels/wide/pack_words.inc"
 
 static uint32_t largest_f32(const float *x, size_t n)
 {
