@@ -14,7 +14,8 @@ while read -r h; do
     kernels/avx2/*) isa=(-mavx2 -mfma -mf16c -mavxvnni) ;;
     kernels/avx512/*) isa=(-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni) ;;
     test/kernel/emulated.h) continue ;; # needs SIMDe, and is never included by a source
-    test/cuda-emu/emu_control.h | test/cuda-emu/cuda_runtime_api.h | test/cuda-emu/reference.h | kernels/cuda/*)
+    test/cuda-emu/emu_control.h | test/cuda-emu/cuda_runtime_api.h | test/cuda-emu/reference.h | \
+        test/cuda-emu/backend_rig.h | kernels/cuda/*)
         isa=(-Itest/cuda-emu) ;;
     test/cuda-emu/*)
         tap_run "$h as C++" c++ -std=c++17 "${warn[@]}" -Wno-pedantic "${unused[@]}" -Itest/cuda-emu -x c++ -include "$h" "$unit"
