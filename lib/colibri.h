@@ -107,10 +107,12 @@ struct colibri_load_options {
      * limit of locked memory (RLIMIT_MEMLOCK) or the memory is too small. */
     bool mlock;
     int32_t numa; /* enum colibri_numa */
-    uint32_t device; /* which GPU */
-    /* Most bytes of its memory; 0: what is free. What does not fit stays in the memory of the host,
-     * and is copied when it is needed. */
+    uint32_t device;   /* which GPU */
+    uint32_t n_device; /* how many from there on: each has a share of the experts; 0: 1 */
+    /* Most bytes of the memory of each; 0: what is free. What does not fit stays in the memory of
+     * the host, and is copied when it is needed. */
     uint64_t gpu_memory;
+    bool gpu_dense_library; /* bf16 and fp16 matrices that are not of experts by cuBLASLt */
     colibri_upload_fn *on_upload; /* may be NULL; called by the first call that needs the weights */
     void *on_upload_arg;
 };

@@ -58,7 +58,8 @@ static bool check_form(const struct args *a, struct clb_err *err)
         { "--mlock", a->o.mlock, SPEED | QUALITY },
         { "--memory", a->o.memory > 0, SPEED | QUALITY },
         { "--backend", a->o.where.backend != NULL, SPEED | QUALITY },
-        { "--device", a->o.where.device > 0, SPEED | QUALITY },
+        { "--device", a->o.where.device != NULL, SPEED | QUALITY },
+        { "--gpu-dense", a->o.where.gpu_dense != NULL, SPEED | QUALITY },
         { "--gpu-memory", a->o.where.gpu_memory > 0, SPEED | QUALITY },
         { "-f", a->force, SPEED },
     };

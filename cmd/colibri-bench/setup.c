@@ -46,7 +46,9 @@ bool bench_load(struct colibri_model **out, struct colibri_model_info *info, con
         .numa = clb_engine_numa(o->numa),
     };
 
-    clb_engine_where(&lo, &o->where);
+    *out = NULL;
+    if (!clb_engine_where(&lo, &o->where, err))
+        return false;
     *out = colibri_load_model_ex(path, &lo, NULL);
     *info = (struct colibri_model_info){ .size = sizeof *info };
     if (!*out)

@@ -26,7 +26,8 @@ static bool load(struct run *r, struct clb_err *err)
         .numa = clb_engine_numa(o->numa),
     };
 
-    clb_engine_where(&lo, &o->where);
+    if (!clb_engine_where(&lo, &o->where, err))
+        return false;
     if (!o->common.quiet)
         clb_engine_show_upload(&lo, &o->where);
     r->model = colibri_load_model_ex(o->model, &lo, NULL);

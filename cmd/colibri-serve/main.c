@@ -59,7 +59,8 @@ static bool load(struct serve *s, struct clb_err *err)
 
     if (o->key_file && !serve_keys_load(&s->keys, o->key_file, err))
         return false;
-    clb_engine_where(&lo, &o->where);
+    if (!clb_engine_where(&lo, &o->where, err))
+        return false;
     if (!o->common.quiet)
         clb_engine_show_upload(&lo, &o->where);
     s->model = colibri_load_model_ex(o->model, &lo, NULL);

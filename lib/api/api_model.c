@@ -59,6 +59,8 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
         .no_routing_cache = o.no_routing_cache,
         .mlock = o.mlock,
         .device = o.device,
+        .n_device = o.n_device,
+        .gpu_dense_library = o.gpu_dense_library,
         .gpu_memory = o.gpu_memory,
         .upload = o.on_upload,
         .upload_arg = o.on_upload_arg,

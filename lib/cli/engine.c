@@ -1,8 +1,10 @@
 #include "lib/cli/engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/mem.h"
+#include "lib/cli/opt.h"
 #include "lib/cli/report.h"
 
 bool clb_engine_fail(struct clb_err *err)
@@ -47,11 +49,33 @@ static void show_upload(void *where, uint64_t done, uint64_t total)
         clb_progress_done();
 }
 
-void clb_engine_where(struct colibri_load_options *o, const struct clb_where *w)
+/* "2" or "0-3" */
+static bool parse_devices(struct colibri_load_options *o, const char *text)
+{
+    const char *dash = strchr(text, '-');
+    char first[16];
+    uint64_t from, to;
+
+    snprintf(first, sizeof first, "%.*s", (int)(dash ? dash - text : 15), text);
+    if (!clb_parse_uint(first, 0, 1023, &from) ||
+        !clb_parse_uint(dash ? dash + 1 : first, from, 1023, &to))
+        return false;
+    o->device = (uint32_t)from;
+    o->n_device = (uint32_t)(to - from + 1);
+    return true;
+}
+
+bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
+                      struct clb_err *err)
 {
     o->backend = w->backend;
-    o->device = w->device;
     o->gpu_memory = w->gpu_memory;
+    o->gpu_dense_library = w->gpu_dense && !strcmp(w->gpu_dense, "cublas");
+    if (!w->device || parse_devices(o, w->device))
+        return true;
+    return clb_fail(err, CLB_USAGE,
+                    "--device: '%s' is neither a number from 0 to 1023 nor a range of them (0-3)",
+                    w->device);
 }
 
 void clb_engine_show_upload(struct colibri_load_options *o, struct clb_where *w)

@@ -18,20 +18,25 @@ bool clb_engine_fail(struct clb_err *err);
 int32_t clb_engine_kv_dtype(const char *word);
 const char *clb_engine_kv_word(int32_t dtype); /* the reverse; not of COLIBRI_KV_DEFAULT */
 
-/* --backend, --device, --gpu-memory. */
+/* --backend, --device, --gpu-memory, --gpu-dense. */
 struct clb_where {
-    const char *backend;
-    uint32_t device;
+    const char *backend, *device, *gpu_dense;
     uint64_t gpu_memory;
     bool uploading; /* a progress line is there */
 };
+/* clang-format off */
 #define CLB_OPT_WHERE(w)                                                                           \
     { CLB_OPT_CHOICE, 0, "backend", "auto|cpu|cuda", "default: a GPU, if there is one",            \
       &(w)->backend, 0, 0, false },                                                                \
-    { CLB_OPT_UINT, 0, "device", "N", "which GPU (default: 0)", &(w)->device, 0, 1023, false },    \
+    { CLB_OPT_STRING, 0, "device", "N", "which GPU, or several: N-M (default: 0)", &(w)->device,   \
+      0, 0, false },                                                                               \
     { CLB_OPT_SIZE, 0, "gpu-memory", "SIZE", "use at most SIZE of it (default: what is free)",     \
-      &(w)->gpu_memory, 0, 0, false }
-void clb_engine_where(struct colibri_load_options *o, const struct clb_where *w);
+      &(w)->gpu_memory, 0, 0, false },                                                             \
+    { CLB_OPT_CHOICE, 0, "gpu-dense", "own|cublas", "bf16, fp16 beside experts (default: own)",    \
+      &(w)->gpu_dense, 0, 0, false }
+/* clang-format on */
+bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
+                      struct clb_err *err);
 /* Copying weights to a GPU draws a progress line; w is borrowed as long as the model is open. */
 void clb_engine_show_upload(struct colibri_load_options *o, struct clb_where *w);
 

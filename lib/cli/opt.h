@@ -76,7 +76,7 @@ struct clb_common {
  * files and are not empty. */
 bool clb_opt_parse(const struct clb_program *p, int argc, char **argv, int *operand,
                    struct clb_err *err);
-/* Fits one screen: at most 45 lines of 80. */
+/* Fits one screen: at most 46 lines of 80. */
 void clb_opt_help(const struct clb_program *p, FILE *out);
 /* One option a line, '=' behind those with a value, then the words of a CHOICE. */
 void clb_opt_completions(const struct clb_program *p, FILE *out);

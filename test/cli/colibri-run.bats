@@ -339,7 +339,11 @@ END
     run_err 2 colibri-run -p x --backend tpu "$M"
     has "$message" "--backend: 'tpu' is not one of auto|cpu|cuda"
     run_err 3 colibri-run -p x --backend cuda "$M"
-    run_err 2 colibri-run -p x --device 1024 "$M"
+    for device in 1024 x 3-2 1- 0-1024 -1; do
+        run_err 2 colibri-run -p x --device=$device "$M"
+        has "$message" "--device: '$device' is neither a number from 0 to 1023 nor a range"
+    done
+    run_err 2 colibri-run -p x --gpu-dense mine "$M"
     run_err 2 colibri-run -p x --gpu-memory lots "$M"
 }
 
@@ -373,7 +377,7 @@ END
 --batch 8
 --cpu scalar
 --cpu avx2
---backend cpu --device 3 --gpu-memory 1G
+--backend cpu --device 3-5 --gpu-memory 1G --gpu-dense cublas
 --no-routing-cache
 --verify
 --memory 30M

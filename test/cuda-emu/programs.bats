@@ -32,6 +32,21 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     [[ $stderr != *"no GPU"* ]]
 }
 
+@test "cuda: several devices give the bits of one; cuBLASLt is asked for and must be there" {
+    on_gpu -p 'The bird' --logits a "$M" >/dev/null
+    EMU_CUDA=devices=3 run -0 --separate-stderr on_gpu -p 'The bird' --device 0-2 --logits b "$M"
+    cmp a b
+    EMU_CUDA=devices=2,late=5 run -0 --separate-stderr on_gpu -p 'The bird' --device 0-1 --logits b "$M"
+    cmp a b
+    EMU_CUDA=devices=2 run_err 2 on_gpu -p x --device 1-2 "$M"
+    half=$(demo bf16)
+    run_err 3 on_gpu -p x --gpu-dense cublas "$half"
+    has "$message" "libcublasLt.so.13 is not found"
+    on_gpu -p 'The bird' "$half" >own
+    EMU_CUDA=devices=1,libraries=1 run -0 --separate-stderr on_gpu -p 'The bird' --gpu-dense cublas "$half"
+    [[ $output == "$(<own)" ]]
+}
+
 @test "cuda: --stats counts the memory of the GPU" {
     run -0 --separate-stderr on_gpu -p x --stats --json "$M"
     jq -e '.pools.gpu | .used > 4000000 and .peak >= .used and .reserved >= .used' <<<"$stderr"
