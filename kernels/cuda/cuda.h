@@ -97,7 +97,6 @@ struct clb_cuda_dense {
     void *handle, *desc;
     struct clb_cuda_blas_plan plan[CLB_CUDA_PLANS];
     uint32_t n_plan;
-    struct clb_err failed; /* of a product of the stage at hand */
 };
 
 /* A device beside the first: it has its share of every layer's experts, in one piece. */
@@ -116,7 +115,7 @@ struct clb_backend {
     int major;      /* of its compute capability */
     unsigned n_cta; /* blocks that are resident at a time, as products want them */
     bool no_routing_cache;
-    bool no_graphs;            /* they cannot be recorded here */
+    bool no_graphs;            /* the host learns the routing of every layer */
     bool watched;              /* stages are timed: each waits until it is done */
     struct clb_ledger *ledger; /* borrowed; may be NULL */
     pthread_mutex_t lock;      /* of slabs and `used` */
@@ -215,6 +214,8 @@ struct clb_acts {
     bool deferred; /* stages enqueue nothing: the end of the pass launches a graph */
     struct clb_cuda_graph graph[CLB_CUDA_GRAPHS];
     uint64_t n_replay;
+    bool no_graphs;        /* they cannot be recorded here */
+    struct clb_err failed; /* a product by cuBLASLt of the stage at hand */
 
     float *x;                /* [R][ld_hidden] residual stream */
     struct clb_cuda_rows in; /* [R] input of the branch at hand */
@@ -260,7 +261,7 @@ struct clb_acts {
 /* A call of the runtime that failed: what was done, and its text. */
 bool clb_cuda_ok(cudaError_t e, struct clb_err *err, const char *what);
 /* What was launched since the last check; waits for it while stages are timed. */
-bool clb_cuda_launched(struct clb_backend *be, const struct clb_acts *x, struct clb_err *err,
+bool clb_cuda_launched(const struct clb_backend *be, struct clb_acts *x, struct clb_err *err,
                        const char *stage);
 void clb_cuda_memory_init(struct clb_backend *be, const struct clb_slab_options *slabs);
 /* Gives back the slabs that are kept. */
@@ -323,7 +324,7 @@ bool clb_cuda_dense_send(struct clb_backend *be, struct clb_err *err);
 const struct clb_cuda_blas_plan *clb_cuda_dense_plan(const struct clb_backend *be,
                                                      const struct clb_matrix *m);
 /* What fails is told by clb_cuda_launched. */
-void clb_cuda_dense_run(struct clb_backend *be, const struct clb_acts *x,
+void clb_cuda_dense_run(struct clb_backend *be, struct clb_acts *x,
                         const struct clb_cuda_blas_plan *p, const struct clb_cuda_linear *l);
 
 /* -- cuda_peers.c: experts of other devices ---------------------------------------------------- */
@@ -394,8 +395,7 @@ struct clb_cuda_linear {
     void *y;
     size_t ldy;
 };
-void clb_cuda_linear(struct clb_backend *be, const struct clb_acts *x,
-                     const struct clb_cuda_linear *l);
+void clb_cuda_linear(struct clb_backend *be, struct clb_acts *x, const struct clb_cuda_linear *l);
 /* What every product says of its matrices. */
 struct clb_cuda_product clb_cuda_product_of(const struct clb_backend *be, enum clb_dtype dtype,
                                             uint32_t rows, uint32_t cols, const int8_t *book);

@@ -53,7 +53,7 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
         !choose_budget(be, &d, o->device_memory, err))
         return false;
     be->n_cta = (unsigned)d.n_sm * 4;
-    be->no_graphs = o->n_device > 1; /* the host learns the routing of every layer */
+    be->no_graphs = o->n_device > 1;
     be->major = d.major;
     if (!clb_cuda_peers_open(be, o, err) || (o->dense_library && !clb_cuda_dense_open(be, err)))
         return false;
@@ -209,6 +209,7 @@ static const struct clb_device_ops device = {
     .reserve = cuda_reserve,
     .upload = clb_cuda_experts_upload,
     .settle = clb_cuda_experts_settle,
+    .shares = clb_cuda_resident,
     .kv_shape = cuda_kv_shape,
     .memory = cuda_memory,
     .pinned = cuda_pinned,

@@ -9,7 +9,7 @@
 
 enum { USUAL_ROWS = 64, CHOICES = 8 };
 
-static bool lt_ok(struct clb_backend *be, int status, struct clb_err *err, const char *what)
+static bool lt_ok(const struct clb_backend *be, int status, struct clb_err *err, const char *what)
 {
     return status == CLB_LT_SUCCESS || clb_fail(err, CLB_DEVICE, "cuBLASLt: %s: %s", what,
                                                 be->dense_lib.blas.status_text(status));
@@ -207,7 +207,7 @@ bool clb_cuda_dense_send(struct clb_backend *be, struct clb_err *err)
 
 /* -- a product --------------------------------------------------------------------------------- */
 
-void clb_cuda_dense_run(struct clb_backend *be, const struct clb_acts *x,
+void clb_cuda_dense_run(struct clb_backend *be, struct clb_acts *x,
                         const struct clb_cuda_blas_plan *p, const struct clb_cuda_linear *l)
 {
     const struct clb_cuda_blas *b = &be->dense_lib.blas;
@@ -223,6 +223,6 @@ void clb_cuda_dense_run(struct clb_backend *be, const struct clb_acts *x,
                             l->in, rows, &zero, l->y, out, l->y, out, &p->algo, NULL, 0, x->stream),
                   &err, "a product");
     drop_layouts(be, rows, out);
-    if (!ok && !be->dense_lib.failed.code)
-        be->dense_lib.failed = err; /* the stage tells it */
+    if (!ok && !x->failed.code)
+        x->failed = err; /* the stage tells it */
 }

@@ -61,8 +61,9 @@ void clb_cuda_graph_begin(struct clb_backend *be, struct clb_acts *x)
     bool again = is_equal(&shape, &x->pass_shape);
 
     x->pass_shape = shape;
-    x->deferred = !be->no_graphs && !be->watched && !p->want_routes && clb_cuda_resident(be) &&
-                  p->n_row == p->n_seq && p->n_row <= MOST_ROWS && (again || find(x));
+    x->deferred = !be->no_graphs && !x->no_graphs && !be->watched && !p->want_routes &&
+                  clb_cuda_resident(be) && p->n_row == p->n_seq && p->n_row <= MOST_ROWS &&
+                  (again || find(x));
     if (x->deferred)
         x->last_position = shape.splits * CLB_CUDA_SPLIT - 1;
 }
@@ -120,7 +121,7 @@ bool clb_cuda_graph_run(struct clb_backend *be, struct clb_acts *x, struct clb_e
     if (!g)
         g = record(be, x);
     if (!g) {
-        be->no_graphs = true;
+        x->no_graphs = true;
         return enqueue(be, x, err);
     }
     g->used = ++x->n_replay;

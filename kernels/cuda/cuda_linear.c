@@ -120,8 +120,7 @@ static struct clb_cuda_part part_of(const struct clb_matrix *m, const uint8_t *b
     };
 }
 
-void clb_cuda_linear(struct clb_backend *be, const struct clb_acts *x,
-                     const struct clb_cuda_linear *l)
+void clb_cuda_linear(struct clb_backend *be, struct clb_acts *x, const struct clb_cuda_linear *l)
 {
     const struct clb_matrix *w = l->w;
     struct clb_cuda_product p = clb_cuda_product_of(be, w->dtype, w->rows, w->cols, w->book);

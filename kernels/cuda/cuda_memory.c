@@ -20,12 +20,12 @@ bool clb_cuda_ok(cudaError_t e, struct clb_err *err, const char *what)
                     what, cudaGetErrorString(e));
 }
 
-bool clb_cuda_launched(struct clb_backend *be, const struct clb_acts *x, struct clb_err *err,
+bool clb_cuda_launched(const struct clb_backend *be, struct clb_acts *x, struct clb_err *err,
                        const char *stage)
 {
-    if (be->dense_lib.failed.code) {
-        *err = be->dense_lib.failed;
-        be->dense_lib.failed = (struct clb_err){ 0 };
+    if (x->failed.code) {
+        *err = x->failed;
+        x->failed = (struct clb_err){ 0 };
         return clb_fail_in(err, "%s", stage);
     }
     return clb_cuda_ok(cudaGetLastError(), err, stage) &&

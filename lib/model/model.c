@@ -212,13 +212,19 @@ void clb_model_close(struct clb_model *m)
     clb_free(m);
 }
 
-void clb_model_take_turn(struct clb_model *m)
+/* Alone: no pass runs without a turn. */
+static void wait_for_turn(struct clb_model *m, bool alone)
 {
     pthread_mutex_lock(&m->lock);
     uint64_t mine = m->ticket++;
-    while (m->serving != mine)
+    while (m->serving != mine || (alone && m->n_pass > 0))
         pthread_cond_wait(&m->called, &m->lock);
     pthread_mutex_unlock(&m->lock);
+}
+
+void clb_model_take_turn(struct clb_model *m)
+{
+    wait_for_turn(m, true);
 }
 
 void clb_model_end_turn(struct clb_model *m)
@@ -227,6 +233,40 @@ void clb_model_end_turn(struct clb_model *m)
     m->serving++;
     pthread_cond_broadcast(&m->called);
     pthread_mutex_unlock(&m->lock);
+}
+
+static void count_pass(struct clb_model *m, uint32_t more)
+{
+    pthread_mutex_lock(&m->lock);
+    m->n_pass += more;
+    pthread_cond_broadcast(&m->called);
+    pthread_mutex_unlock(&m->lock);
+}
+
+bool clb_model_take_pass(struct clb_model *m, bool alone)
+{
+    const struct clb_device_ops *d = m->op->device;
+
+    if (alone || !d) {
+        clb_model_take_turn(m);
+        return false;
+    }
+    wait_for_turn(m, false);
+    bool shared = d->shares(m->be); /* it stays so while the pass runs: only a turn changes it */
+    if (shared)
+        count_pass(m, 1);
+    clb_model_end_turn(m);
+    if (!shared)
+        clb_model_take_turn(m);
+    return shared;
+}
+
+void clb_model_end_pass(struct clb_model *m, bool shared)
+{
+    if (shared)
+        count_pass(m, -1u);
+    else
+        clb_model_end_turn(m);
 }
 
 bool clb_model_has_cache(const struct clb_model *m)

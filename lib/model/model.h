@@ -2,8 +2,8 @@
  * use.
  *
  * Weights do not change after open. Passes of several threads take turns: whoever uses the backend
- * or the expert store holds the turn. Several models live side by side; nothing is shared between
- * them. */
+ * or the expert store holds the turn; a device that has all weights runs several at a time. Several
+ * models live side by side; nothing is shared between them. */
 #ifndef CLB_MODEL_MODEL_H
 #define CLB_MODEL_MODEL_H
 
@@ -61,6 +61,7 @@ struct clb_model {
     pthread_mutex_t lock; /* of the two tickets */
     pthread_cond_t called;
     uint64_t ticket, serving; /* whose turn it is: in order of arrival */
+    uint32_t n_pass;          /* that run without a turn: who has one waits for them */
 };
 
 /* `path`, or `bytes` of a file in memory that outlive the model (64-byte aligned) when path is
@@ -77,6 +78,10 @@ void clb_model_close(struct clb_model *m); /* NULL is fine */
 
 void clb_model_take_turn(struct clb_model *m);
 void clb_model_end_turn(struct clb_model *m);
+/* For one pass: a turn, or less where the device runs several at the same time (and this one does
+ * not have to be `alone`). Returns what end_pass is to be told. */
+bool clb_model_take_pass(struct clb_model *m, bool alone);
+void clb_model_end_pass(struct clb_model *m, bool shared);
 
 /* Whether a cache instead of the mapping holds the experts. */
 bool clb_model_has_cache(const struct clb_model *m);

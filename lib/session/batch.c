@@ -248,7 +248,7 @@ static void give_prompts(struct clb_batch *b, struct budget *left)
     }
 }
 
-/* Puts the pass together; the model's turn is held. */
+/* Puts the pass together. */
 static void collect(struct clb_batch *b)
 {
     struct budget left = {
@@ -319,10 +319,10 @@ bool clb_batch_step(struct clb_batch *b, size_t *n_ready, struct clb_err *err)
 
     *n_ready = 0;
     clb_alloc_guard_lock();
-    clb_model_take_turn(m);
+    bool shared = clb_model_take_pass(m, b->run.profile != NULL);
     collect(b);
     bool ok = b->n_order == 0 || clb_runner_pass(&b->run, b->logits, err);
-    clb_model_end_turn(m);
+    clb_model_end_pass(m, shared);
     clb_alloc_guard_unlock();
     if (!ok)
         return false;

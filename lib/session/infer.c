@@ -117,12 +117,12 @@ static bool pass(struct inference *f, size_t *row, struct clb_err *err)
     struct clb_model *m = f->run.model;
     size_t n_row = f->job->batch * f->job->length;
 
-    clb_model_take_turn(m);
+    bool shared = clb_model_take_pass(m, f->run.profile != NULL);
     clb_runner_begin(&f->run);
     size_t end = n_row - *row < f->run.shape.max_rows ? n_row : *row + f->run.shape.max_rows;
     bool ok = add_rows(f, *row, end, err) &&
               clb_runner_pass(&f->run, f->job->logits + *row * m->reader.arch.vocab_size, err);
-    clb_model_end_turn(m);
+    clb_model_end_pass(m, shared);
     *row = end;
     return ok;
 }

@@ -48,7 +48,7 @@ enum clb_kv_dtype clb_kv_default(const struct clb_model *m);
 /* The rope parameters of a sequence that was declared to be at most `context` long. */
 void clb_kv_seq_rope(struct clb_kv_seq *s, const struct clb_weights *w, uint32_t context);
 
-/* -- one pass; the caller holds the model's turn from begin to the end of pass ----------------- */
+/* -- one pass; the caller has the model's pass from begin to its end  ----------------- */
 
 /* Empties the pass. */
 void clb_runner_begin(struct clb_runner *r);

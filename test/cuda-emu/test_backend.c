@@ -178,6 +178,72 @@ static void sessions_run_on_the_device(void)
     tiny_free(&t);
 }
 
+/* -- threads ----------------------------------------------------------------------------------- */
+
+enum { THREADS = 3, AGAIN = 2 };
+
+struct worker {
+    struct clb_model *m;
+    uint32_t i;
+    bool ok;
+    float logits[12][VOCAB];
+};
+
+static void *infer_again(void *arg)
+{
+    struct worker *w = arg;
+    struct clb_infer_job job = {
+        .ids = ids + w->i, .logits = w->logits[0], .batch = 1, .length = 12 - w->i
+    };
+    struct clb_err err = { 0 };
+
+    w->ok = true;
+    for (int i = 0; i < AGAIN; i++)
+        w->ok &= clb_infer(w->m, &job, NULL, &err);
+    return NULL;
+}
+
+/* Each has activations and a stream of its own; nobody waits for a turn, and the bits are those of
+ * one thread. */
+static void threads_share_the_device(void)
+{
+    static struct worker one[THREADS], all[THREADS];
+    pthread_t thread[THREADS];
+    struct clb_model *m = NULL;
+    struct clb_arch a;
+    struct tiny t;
+
+    tiny_arch(&a);
+    CHECK(tiny_build(
+        &t, &(struct tiny_options){ .arch = &a, .seed = 5, .expert = CLB_INT8, .dense = CLB_F16 }));
+    if (!open_model(&m, &t, "cuda")) {
+        CHECK(!"open");
+        return;
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        one[i] = all[i] = (struct worker){ .m = m, .i = i };
+        infer_again(&one[i]);
+    }
+    for (int i = 0; i < THREADS; i++)
+        CHECK(!pthread_create(&thread[i], NULL, infer_again, &all[i]));
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], NULL);
+        CHECK(one[i].ok && all[i].ok);
+        CHECK(!memcmp(one[i].logits, all[i].logits, sizeof one[i].logits));
+    }
+    /* passes beside each other; a turn waits for both */
+    bool shared = clb_model_take_pass(m, false), also = clb_model_take_pass(m, false);
+    CHECK(shared && also);
+    CHECK_EQ(m->n_pass, 2);
+    clb_model_end_pass(m, shared);
+    clb_model_end_pass(m, also);
+    CHECK(!clb_model_take_pass(m, true));
+    clb_model_end_pass(m, false);
+    CHECK_EQ(m->n_pass, 0);
+    clb_model_close(m);
+    tiny_free(&t);
+}
+
 static void nothing_leaks(void)
 {
     CHECK_EQ(emu_leaks(), 0);
@@ -191,6 +257,7 @@ int main(void)
     TEST(decoding_is_one_launch);
     TEST(experts_come_and_go);
     TEST(sessions_run_on_the_device);
+    TEST(threads_share_the_device);
     TEST(nothing_leaks);
     return test_result();
 }
