@@ -87,8 +87,8 @@ struct clb_device_ops {
     bool (*upload)(struct clb_backend *be, uint32_t layer, uint32_t expert, const uint8_t *block,
                    bool *full, struct clb_err *err);
     bool (*settle)(struct clb_backend *be, struct clb_err *err);
-    /* Passes of several activations may run at the same time, until the next reserve; not those that
-     * are watched or want routes. */
+    /* Passes of several activations may run at the same time, until the next reserve; not those
+     * that are watched or want routes. */
     bool (*shares)(const struct clb_backend *be);
     /* Sizes of the KV cache as the device stores it. */
     bool (*kv_shape)(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,
