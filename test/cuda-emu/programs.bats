@@ -119,6 +119,32 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     has "$output" "same-bits                          ok" "demo decode" "total                              ok"
 }
 
+# Models are opened by one thread there and used by another.
+@test "cuda: a server answers from the device that it was told, several at a time, and ends in order" {
+    command -v colibri-serve >/dev/null || skip "colibri-serve is not built"
+    EMU_CUDA=devices=2 colibri-serve --port 0 --backend cuda --device 1 --ctx 64 --max-concurrent 2 "$M" >url 2>log 3>&- &
+    local pid=$! asked=()
+    for _ in {1..600}; do
+        [[ ! -s url ]] || break
+        kill -0 "$pid" || fail "$(cat log)"
+        sleep 0.05
+    done
+    for i in 1 2; do
+        curl -sS --max-time 60 -H 'Content-Type: application/json' "$(cat url)/v1/completions" -o "answer$i" \
+            -d '{"prompt":"The bird","max_tokens":3,"temperature":0}' &
+        asked+=($!)
+    done
+    wait "${asked[@]}"
+    kill -TERM "$pid"
+    wait "$pid" || fail "$(cat log)"
+    has "$(cat log)" "device 1"
+    local text
+    text=$(colibri-run -n 3 -p 'The bird' --backend cuda "$M")
+    for i in 1 2; do
+        [[ $(jq -r '.choices[0].text' "answer$i") == "$text" ]] || fail "$(cat "answer$i")"
+    done
+}
+
 @test "cuda: bench runs there" {
     run -0 --separate-stderr colibri-bench --prefill 3 --decode 2 -r 1 --backend cuda --json "$M"
     jq -e '.model.backend == "cuda"' <<<"$output"

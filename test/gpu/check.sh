@@ -46,11 +46,13 @@ if [[ -z $emulated ]]; then
     gpu=$(nvidia-smi --query-gpu=name,compute_cap,memory.total,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
     [[ -n $gpu ]] || { echo "check.sh: nvidia-smi shows no GPU" >&2; exit 1; }
     IFS=',' read -r name cap memory driver <<<"$gpu"
+    n_gpu=$(nvidia-smi -L | grep -c '^GPU')
     row "GPU" ok "$name, sm_${cap//[. ]/},$memory, driver$driver"
     step build 240 make CUDA=1 CUDA_ARCHS="${cap//[. ]/}" BUILD="$build" all gpu-tests || exit 1
     row build ok "$(tail -n 1 "$build/nvcc/registers.txt"), $((SECONDS - started)) s"
 else
-    export EMU_CUDA=devices=1
+    export EMU_CUDA=devices=2,libraries=1
+    n_gpu=2
 fi
 export COLIBRI_TEST_BIN=$build/bin PATH=$build/bin:$PATH
 row --version ok "$(colibri-run --version | tail -n 1)"
@@ -63,8 +65,8 @@ done
 step checkpoints 120 test/cuda-emu/golden.py ${emulated:+test/data/families/olmoe/} &&
     row checkpoints ok "$(grep -c '^ok' "$log/checkpoints.log") files near the reference and the CPU"
 
-step same-bits 60 test/gpu/same_bits.sh "$models" "$log" &&
-    row same-bits ok "one chunk, chunks of 1, offloaded, in a batch"
+step same-bits 60 test/gpu/same_bits.sh "$models" "$log" "$n_gpu" &&
+    row same-bits ok "one chunk, chunks of 1, offloaded, on $n_gpu GPUs, in a batch"
 
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck initcheck; do

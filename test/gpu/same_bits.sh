@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The demo model on the GPU: logits of a prompt and its continuation have the same bits in one chunk, row by row, and
-# with experts that do not fit into the memory; and the same text in a batch. usage: same_bits.sh MODEL_DIR OUT_DIR
+# with experts that do not fit into the memory, or lie on several GPUs; and the same text in a batch. cuBLASLt, where it is
+# installed, gives a row the same bits in any chunk. usage: same_bits.sh MODEL_DIR OUT_DIR [GPUS]
 set -euo pipefail
-model=$1/demo.bin out=$2 ids='11 42 7 300 5 19 77 23 8 150 64 3'
+model=$1/demo.bin half=$1/demo-bf16.bin out=$2 ids='11 42 7 300 5 19 77 23 8 150 64 3'
 
 [[ -e $model ]] || colibri-convert -q examples/demo-model -o "$model"
 logits() {
@@ -18,5 +19,16 @@ until logits offloaded --gpu-memory "${least}K" 2>"$out/offloaded.err"; do
 done
 ((least * 1024 < $(stat -c %s "$model"))) || { echo "$least KB are more than the model"; exit 1; }
 cmp "$out/whole.f32" "$out/offloaded.f32"
+if ((${3:-1} > 1)); then
+    logits several --device "0-$(($3 - 1))"
+    cmp "$out/whole.f32" "$out/several.f32"
+fi
 printf '%s\n' "$ids" "$ids" '3 1 4' | colibri-run --ids --lines -n 8 --temp 0 --backend cuda "$model" >"$out/many.ids"
 head -n 1 "$out/many.ids" | cmp - "$out/whole.ids"
+if colibri-run --version | grep -q '; cuBLASLt '; then
+    [[ -e $half ]] || colibri-convert -q --dtype bf16 examples/demo-model -o "$half"
+    model=$half
+    logits library --gpu-dense cublas
+    logits library-chunks --gpu-dense cublas --prefill-chunk 1
+    cmp "$out/library.f32" "$out/library-chunks.f32"
+fi
