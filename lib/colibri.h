@@ -107,8 +107,10 @@ struct colibri_load_options {
      * limit of locked memory (RLIMIT_MEMLOCK) or the memory is too small. */
     bool mlock;
     int32_t numa; /* enum colibri_numa */
-    uint32_t device;   /* which GPU */
-    uint32_t n_device; /* how many from there on: each has a share of the experts; 0: 1 */
+    uint32_t device; /* which GPU, where n_devices is 0 */
+    /* Several GPUs: the first one runs all but the experts, which are spread over all of them. The
+     * results have the bits of one. */
+    uint32_t n_devices, devices[16];
     /* Most bytes of the memory of each; 0: what is free. What does not fit stays in the memory of
      * the host, and is copied when it is needed. */
     uint64_t gpu_memory;

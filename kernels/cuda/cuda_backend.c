@@ -45,7 +45,7 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
 {
     struct clb_cuda_device d;
 
-    if (!clb_cuda_device_open(&d, o->device, err))
+    if (!clb_cuda_device_open(&d, o->devices.n ? o->devices.id[0] : 0, err))
         return false;
     be->device = d.index;
     if (!clb_cuda_link_open(&be->link, d.index, err) ||
@@ -53,7 +53,7 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
         !choose_budget(be, &d, o->device_memory, err))
         return false;
     be->n_cta = (unsigned)d.n_sm * 4;
-    be->no_graphs = o->n_device > 1;
+    be->no_graphs = o->devices.n > 1;
     be->major = d.major;
     if (!clb_cuda_peers_open(be, o, err) || (o->dense_library && !clb_cuda_dense_open(be, err)))
         return false;

@@ -106,14 +106,14 @@ static bool open_peer(struct clb_backend *be, struct clb_cuda_peer *p, uint32_t 
 bool clb_cuda_peers_open(struct clb_backend *be, const struct clb_backend_options *o,
                          struct clb_err *err)
 {
-    uint32_t n = o->n_device > 1 ? o->n_device - 1 : 0;
+    uint32_t n = o->devices.n > 1 ? o->devices.n - 1 : 0;
 
     be->peer = clb_new(n, sizeof *be->peer, err);
     if (!be->peer)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         be->n_peer++;
-        if (!open_peer(be, &be->peer[i], o->device + 1 + i, o->device_memory, err))
+        if (!open_peer(be, &be->peer[i], o->devices.id[i + 1], o->device_memory, err))
             return false;
     }
     return choose(be->device, err);

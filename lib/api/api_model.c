@@ -39,6 +39,27 @@ static bool take_numa(struct clb_model_options *to, int32_t numa, struct clb_err
     return true;
 }
 
+/* An id twice is refused whatever the backend: with "auto" there may be no GPU that refuses it. */
+static bool take_devices(struct clb_devices *to, const struct colibri_load_options *from,
+                         struct clb_err *err)
+{
+    to->n = from->n_devices ? from->n_devices : 1;
+    to->id[0] = from->device;
+    if (to->n > CLB_DEVICES_MOST) {
+        clb_fail(err, CLB_USAGE, "%u devices: at most %d", to->n, CLB_DEVICES_MOST);
+        return clb_err_place(err, NULL, "devices", CLB_NO_OFFSET);
+    }
+    for (uint32_t i = 0; i < from->n_devices; i++) {
+        to->id[i] = from->devices[i];
+        for (uint32_t k = 0; k < i; k++)
+            if (to->id[k] == to->id[i]) {
+                clb_fail(err, CLB_USAGE, "device %u is listed twice", to->id[i]);
+                return clb_err_place(err, NULL, "devices", CLB_NO_OFFSET);
+            }
+    }
+    return true;
+}
+
 static bool take_options(struct clb_model_options *to, const struct colibri_load_options *from,
                          struct clb_err *err)
 {
@@ -58,14 +79,13 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
         .verify = o.verify,
         .no_routing_cache = o.no_routing_cache,
         .mlock = o.mlock,
-        .device = o.device,
-        .n_device = o.n_device,
         .gpu_dense_library = o.gpu_dense_library,
         .gpu_memory = o.gpu_memory,
         .upload = o.on_upload,
         .upload_arg = o.on_upload_arg,
     };
-    return take_numa(to, o.numa, err) && take_slab_classes(to, o.slab_classes, err);
+    return take_numa(to, o.numa, err) && take_slab_classes(to, o.slab_classes, err) &&
+           take_devices(&to->devices, &o, err);
 }
 
 static bool open_tokenizer(struct colibri_model *model, bool verify, struct clb_err *err)

@@ -47,6 +47,12 @@ struct clb_routes {
     bool at_hand;           /* the backend holds all experts: moe_experts gets no blocks */
 };
 
+/* Numbers of devices; the first one runs all but its share of the experts. */
+enum { CLB_DEVICES_MOST = 16 };
+struct clb_devices {
+    uint32_t n, id[CLB_DEVICES_MOST];
+};
+
 struct clb_backend_options {
     unsigned n_thread;           /* 0: clb_pool_default_threads */
     const char *cpu_level;       /* NULL: the best this machine has; else a name, refused with
@@ -56,8 +62,8 @@ struct clb_backend_options {
     const struct clb_numa *numa; /* borrowed: where threads go; NULL: anywhere */
     /* of a device */
     const struct clb_slab_options *slab_options; /* borrowed while it opens: sizes of its slabs */
-    uint32_t device, n_device; /* the first, and how many from there on; n_device 0: 1 */
-    uint64_t device_memory;           /* most bytes of each; 0: what is free */
+    struct clb_devices devices;                  /* none: device 0 */
+    uint64_t device_memory;                      /* most bytes of each; 0: what is free */
     bool dense_library; /* bf16 and fp16 dense matrices by the maker's library (cuBLASLt) */
     struct clb_ledger *device_ledger; /* borrowed: of all its memory; NULL: not counted */
 };

@@ -1,6 +1,5 @@
 #include "lib/cli/engine.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/mem.h"
@@ -49,20 +48,38 @@ static void show_upload(void *where, uint64_t done, uint64_t total)
         clb_progress_done();
 }
 
-/* "2" or "0-3" */
-static bool parse_devices(struct colibri_load_options *o, const char *text)
+enum { CLB_DEVICES = sizeof((struct colibri_load_options *)0)->devices / sizeof(uint32_t) };
+
+/* "2" or "0-3", of n characters, behind those that are there. */
+static bool add_devices(struct colibri_load_options *o, const char *text, size_t n)
 {
-    const char *dash = strchr(text, '-');
-    char first[16];
+    const char *dash = memchr(text, '-', n);
+    size_t n_first = dash ? (size_t)(dash - text) : n;
+    char word[16] = "";
     uint64_t from, to;
 
-    snprintf(first, sizeof first, "%.*s", (int)(dash ? dash - text : 15), text);
-    if (!clb_parse_uint(first, 0, 1023, &from) ||
-        !clb_parse_uint(dash ? dash + 1 : first, from, 1023, &to))
+    if (n >= sizeof word)
         return false;
-    o->device = (uint32_t)from;
-    o->n_device = (uint32_t)(to - from + 1);
+    memcpy(word, text, n);
+    word[n_first] = 0;
+    if (!clb_parse_uint(word, 0, 1023, &from) ||
+        !clb_parse_uint(dash ? word + n_first + 1 : word, from, 1023, &to) ||
+        to - from >= CLB_DEVICES - o->n_devices)
+        return false;
+    while (from <= to)
+        o->devices[o->n_devices++] = (uint32_t)from++;
     return true;
+}
+
+static bool parse_devices(struct colibri_load_options *o, const char *text)
+{
+    for (size_t n;; text += n + 1) {
+        n = strcspn(text, ",");
+        if (!add_devices(o, text, n))
+            return false;
+        if (!text[n])
+            return true;
+    }
 }
 
 bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
@@ -74,8 +91,8 @@ bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
     if (!w->device || parse_devices(o, w->device))
         return true;
     return clb_fail(err, CLB_USAGE,
-                    "--device: '%s' is neither a number from 0 to 1023 nor a range of them (0-3)",
-                    w->device);
+                    "--device: '%s' is not a list of at most %d numbers from 0 to 1023 (0,2-3)",
+                    w->device, CLB_DEVICES);
 }
 
 void clb_engine_show_upload(struct colibri_load_options *o, struct clb_where *w)

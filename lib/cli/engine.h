@@ -28,9 +28,9 @@ struct clb_where {
 #define CLB_OPT_WHERE(w)                                                                           \
     { CLB_OPT_CHOICE, 0, "backend", "auto|cpu|cuda", "default: a GPU, if there is one",            \
       &(w)->backend, 0, 0, false },                                                                \
-    { CLB_OPT_STRING, 0, "device", "N", "which GPU, or several: N-M (default: 0)", &(w)->device,   \
+    { CLB_OPT_STRING, 0, "device", "N", "which GPU, or several: 0,2-3 (default: 0)", &(w)->device, \
       0, 0, false },                                                                               \
-    { CLB_OPT_SIZE, 0, "gpu-memory", "SIZE", "use at most SIZE of it (default: what is free)",     \
+    { CLB_OPT_SIZE, 0, "gpu-memory", "SIZE", "at most SIZE of each (default: what is free)",       \
       &(w)->gpu_memory, 0, 0, false },                                                             \
     { CLB_OPT_CHOICE, 0, "gpu-dense", "own|cublas", "bf16, fp16 beside experts (default: own)",    \
       &(w)->gpu_dense, 0, 0, false }

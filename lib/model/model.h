@@ -25,10 +25,10 @@ struct clb_model_options {
     enum clb_numa_mode numa;
     bool no_routing_cache;
     size_t slab_classes[CLB_SLAB_CLASSES]; /* all 0: the slab's defaults */
-    uint32_t device, n_device; /* the first, and how many from there on; n_device 0: 1 */
-    uint64_t gpu_memory;       /* most bytes of the device for all of it; 0: what is free */
+    struct clb_devices devices;            /* of backends that have several; none: the first */
+    uint64_t gpu_memory;   /* most bytes of each device for all of it; 0: what is free */
     bool gpu_dense_library; /* bf16 and fp16 dense matrices by the library of the device's maker */
-    clb_upload_fn *upload;  /* told how far the weights are on their way to a device; or NULL */
+    clb_upload_fn *upload; /* told how far the weights are on their way to a device; or NULL */
     void *upload_arg;
 };
 

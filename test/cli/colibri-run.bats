@@ -339,10 +339,12 @@ END
     run_err 2 colibri-run -p x --backend tpu "$M"
     has "$message" "--backend: 'tpu' is not one of auto|cpu|cuda"
     run_err 3 colibri-run -p x --backend cuda "$M"
-    for device in 1024 x 3-2 1- 0-1024 -1; do
+    for device in 1024 x 3-2 1- 0-1024 -1 0, ,0 0,,1 0-16 '' 00000000000001x; do
         run_err 2 colibri-run -p x --device=$device "$M"
-        has "$message" "--device: '$device' is neither a number from 0 to 1023 nor a range"
+        has "$message" "--device: '$device' is not a list of at most 16 numbers from 0 to 1023 (0,2-3)"
     done
+    run_err 2 colibri-run -p x --device 3,0-3 "$M"
+    has "$message" "device 3 is listed twice"
     run_err 2 colibri-run -p x --gpu-dense mine "$M"
     run_err 2 colibri-run -p x --gpu-memory lots "$M"
 }
@@ -377,7 +379,7 @@ END
 --batch 8
 --cpu scalar
 --cpu avx2
---backend cpu --device 3-5 --gpu-memory 1G --gpu-dense cublas
+--backend cpu --device 7,3-5 --gpu-memory 1G --gpu-dense cublas
 --no-routing-cache
 --verify
 --memory 30M

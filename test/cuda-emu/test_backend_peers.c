@@ -20,10 +20,11 @@ static void check_devices(void (*fill)(struct clb_arch *a), enum clb_dtype t)
     };
     float *want = run(&o, whole);
     uint64_t before = emu_calls("cudaMemcpyPeerAsync");
-    for (o.n_device = 2; o.n_device <= 3; o.n_device++) {
-        emu_peers(o.n_device == 2);
+    o.devices = (struct clb_devices){ .id = { 2, 0, 1 } };
+    for (o.devices.n = 2; o.devices.n <= 3; o.devices.n++) {
+        emu_peers(o.devices.n == 2);
         same_rows(&o, want, whole);
-        emu_streams_late(true, o.n_device);
+        emu_streams_late(true, o.devices.n);
         same_rows(&o, want, whole);
         emu_streams_late(false, 0);
     }
@@ -51,12 +52,12 @@ static void what_does_not_work(void)
                              .op = clb_backend_device(),
                              .kv = CLB_KV_F16,
                              .max_rows = 8,
-                             .n_device = 4 };
+                             .devices = { 4, { 0, 1, 2, 3 } } };
     emu_devices(3, MEMORY);
     CHECK(!rig_try_open(&g, &o, &err));
     CHECK_HAS(err.text, "there is no device 3");
     rig_close(&g);
-    o.n_device = 3;
+    o.devices.n = 3;
     for (int n = 1; n < 40; n += 5) { /* on whichever device it is */
         emu_fail("cudaMalloc", n, cudaErrorMemoryAllocation);
         bool ok = rig_try_open(&g, &o, &err);

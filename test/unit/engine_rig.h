@@ -35,7 +35,7 @@ struct rig_options {
     const struct tiny *file; /* borrowed; NULL: build `model` */
     const struct clb_backend_ops *op; /* NULL: the CPU's */
     bool no_slabs;  /* likewise */
-    uint32_t n_device; /* likewise; 0: one */
+    struct clb_devices devices; /* likewise; none: one */
     bool dense_library; /* likewise */
     uint32_t slots; /* of backends with a device: experts that it has room for; 0: all */
     enum clb_kv_dtype kv;
@@ -70,7 +70,7 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
                                       .cpu_level = o->level,
                                       .no_routing_cache = o->no_routing_cache,
                                       .slab_options = &slabs,
-                                      .n_device = o->n_device,
+                                      .devices = o->devices,
                                       .dense_library = o->dense_library,
                                       .device_ledger = &g->device };
     struct clb_acts_shape shape = {

@@ -75,11 +75,21 @@ static void load_options_are_checked(void)
         { .size = sizeof *bad, .slab_classes = { 4096, 5000, 8192 } },
         { .size = sizeof *bad, .numa = 4 },
         { .size = sizeof *bad, .numa = -1 },
+        { .size = sizeof *bad, .devices = { 0, 3, 0 }, .n_devices = 3 },
+        { .size = sizeof *bad, .n_devices = 17 },
         { .size = 3 },
     };
     static const char *const part[] = {
-        "threads",         "z80",       "abacus",     "slab_classes[1]",
-        "slab_classes[1]", "numa is 4", "numa is -1", "size is 3",
+        "threads",
+        "z80",
+        "abacus",
+        "slab_classes[1]",
+        "slab_classes[1]",
+        "numa is 4",
+        "numa is -1",
+        "device 0 is listed twice",
+        "17 devices: at most 16",
+        "size is 3",
     };
     struct colibri_load_options tight = { .size = sizeof tight, .memory = 10000 };
 
@@ -98,8 +108,8 @@ static void *load_and_infer(void *arg)
     struct colibri_model *m = colibri_load_model_ex(path, &o, NULL);
     struct colibri_batch *b = NULL;
 
-    *(bool *)arg = m && !colibri_infer(m, ids, logits[0], 1, LENGTH, NULL) &&
-                   !colibri_batch_open(&b, m, NULL);
+    *(bool *)arg =
+        m && !colibri_infer(m, ids, logits[0], 1, LENGTH, NULL) && !colibri_batch_open(&b, m, NULL);
     colibri_batch_close(b);
     colibri_unload_model(m);
     return NULL;
@@ -130,9 +140,9 @@ static void locked_memory_is_counted(void)
     struct colibri_batch *b;
 
     for (int from_memory = 0; from_memory < 2; from_memory++) {
-        struct colibri_model *m =
-            from_memory ? colibri_load_model_from_memory(tiny.bytes, tiny.n, &o, NULL)
-                        : colibri_load_model_ex(path, &o, NULL);
+        struct colibri_model *m = from_memory
+                                      ? colibri_load_model_from_memory(tiny.bytes, tiny.n, &o, NULL)
+                                      : colibri_load_model_ex(path, &o, NULL);
         if (!m) { /* a machine with a small limit */
             failed(COLIBRI_NO_SPACE, COLIBRI_NO_SPACE, "cannot lock");
             CHECK_HAS(colibri_last_error(), "RLIMIT_MEMLOCK");
