@@ -102,12 +102,15 @@ struct clb_cuda_dense {
 /* A device beside the first: it has its share of every layer's experts, in one piece. */
 struct clb_cuda_peer {
     struct clb_cuda_link link;
+    bool direct;  /* copies from and to the first device; else through the host */
+    bool is_full; /* its experts are there */
     unsigned n_cta;
     uint64_t budget, used;
     uint64_t *bytes;       /* [n_layer] of its experts; owned */
     uint8_t **layer;       /* [n_layer] where they lie; owned */
     const uint8_t **table; /* [n_expert] there: NULL for experts of others */
     const uint8_t **block; /* the same table here; owned */
+    char text[400];
 };
 
 struct clb_backend {
@@ -127,6 +130,7 @@ struct clb_backend {
     struct clb_cuda_dense dense_lib;
     unsigned n_peer;
     struct clb_cuda_peer *peer; /* [n_peer] owned */
+    uint32_t *share; /* [n_layer][n_peer + 2] see clb_cuda_share; NULL: not decided; owned */
 
     const struct clb_weights *host; /* what it was bound to */
     bool has[CLB_CUDA_KINDS];       /* kinds of its matrices */
@@ -138,7 +142,7 @@ struct clb_backend {
     struct clb_weights w;         /* as `host`, on the device; `layer` is not used */
     struct clb_cuda_layer *layer; /* [n_layer] owned */
     struct clb_cuda_experts experts;
-    char name[16], text[400];
+    char name[16], text[1200];
 };
 
 /* -- activations ------------------------------------------------------------------------------- */
@@ -167,18 +171,29 @@ struct clb_cuda_rows {
 struct clb_cuda_map {
     uint32_t *kept, *first, *row, *slot, *reused;
     struct clb_cuda_chunks chunks;
-    uint64_t bytes; /* from row to the end of the lists */
+};
+
+/* What the host tells a peer of a layer, on either side: chunks of its slots, slot -> row. */
+struct clb_cuda_peer_told {
+    struct clb_cuda_chunks chunks;
+    uint32_t *index; /* [S] */
 };
 
 /* What a pass needs on another device. */
 struct clb_cuda_peer_acts {
     uint64_t bytes;
-    uint8_t *block;
+    uint8_t *block; /* of the peer */
+    uint8_t *pin;   /* pinned */
     cudaStream_t stream;
     cudaEvent_t done;
+    struct clb_cuda_peer_told here, there;
     struct clb_cuda_rows in, inner; /* [R], or [S] where inputs are scaled; [S] */
     float *out;                     /* [S][ld_hidden] */
-    uint8_t *map;                   /* of the layer at hand, from its rows on */
+    uint32_t *row, *number;         /* [R] pinned: rows it needs, and their numbers there */
+    uint8_t *hop;                   /* pinned, between the devices; NULL: direct copies */
+    /* of the layer at hand */
+    uint32_t first_slot, n_slot, n_row;
+    const void *rows; /* [n_row] on the first device */
 };
 
 /* What the kernels of a pass depend on, and the graph of such passes. */
@@ -246,6 +261,8 @@ struct clb_acts {
     float *logits;             /* [L][vocab] */
 
     struct clb_cuda_peer_acts *peer; /* [n_peer] owned */
+    uint32_t *pack_row;              /* [n_peer][R] */
+    bool is_spread;                  /* peers have the rows of this layer */
     cudaEvent_t ready;               /* what other devices read is there */
 
     /* what the host learns of routes: pinned */
@@ -278,6 +295,11 @@ void clb_cuda_link_close(struct clb_cuda_link *l); /* safe on a zeroed struct */
  * thread's. */
 bool clb_cuda_send(struct clb_cuda_link *l, void *to, const void *from, uint64_t bytes,
                    struct clb_err *err);
+
+/* Most bytes of a device to use. */
+struct clb_cuda_device;
+bool clb_cuda_budget(uint64_t *budget, const struct clb_cuda_device *d, uint64_t asked,
+                     struct clb_err *err);
 
 /* -- cuda_weights.c, cuda_heads_up.c ----------------------------------------------------------- */
 
@@ -327,28 +349,40 @@ const struct clb_cuda_blas_plan *clb_cuda_dense_plan(const struct clb_backend *b
 void clb_cuda_dense_run(struct clb_backend *be, struct clb_acts *x,
                         const struct clb_cuda_blas_plan *p, const struct clb_cuda_linear *l);
 
-/* -- cuda_peers.c: experts of other devices ---------------------------------------------------- */
+/* -- cuda_peers.c, cuda_shares.c, cuda_spread.c: experts of other devices ---------------------- */
 
-/* Of n experts of a layer, the first that device d of the backend has (0: its own). */
-static inline uint32_t clb_cuda_share(const struct clb_backend *be, uint32_t n, uint32_t d)
-{
-    return (d * n + be->n_peer) / (be->n_peer + 1);
-}
-bool clb_cuda_peers_open(struct clb_backend *be, const struct clb_backend_options *o,
+bool clb_cuda_choose(int device, struct clb_err *err); /* becomes the thread's */
+bool clb_cuda_peers_open(struct clb_backend *be, const struct clb_devices *of, uint64_t asked,
                          struct clb_err *err);
 void clb_cuda_peers_close(struct clb_backend *be);
-/* After bind: tables, and room for its experts. */
-bool clb_cuda_peers_reserve(struct clb_backend *be, struct clb_err *err);
-bool clb_cuda_peers_upload(struct clb_backend *be, uint32_t layer, uint32_t expert,
-                           const uint8_t *block, struct clb_err *err);
-bool clb_cuda_peers_settle(struct clb_backend *be, struct clb_err *err);
-bool clb_cuda_peers_acts_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
-void clb_cuda_peers_acts_free(struct clb_backend *be, struct clb_acts *x);
-/* Sends rows and map to the devices that have experts of them, which multiply and send back; the
- * pass waits for them when it joins. The pass's routes are known. */
-bool clb_cuda_peers_run(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
-                        struct clb_err *err);
-bool clb_cuda_peers_join(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+/* Behind the first device's description; returns its length. */
+size_t clb_cuda_peers_describe(const struct clb_backend *be, char *text, size_t n);
+/* Zeroed memory of a peer, which becomes the thread's device. */
+void *clb_cuda_peer_get(struct clb_backend *be, struct clb_cuda_peer *p, uint64_t bytes,
+                        const char *what, struct clb_err *err);
+void clb_cuda_peer_put(struct clb_backend *be, struct clb_cuda_peer *p, void *at, uint64_t bytes);
+
+/* The first expert of a layer that device d of the backend has (0: the first device). */
+static inline uint32_t clb_cuda_share(const struct clb_backend *be, uint32_t layer, uint32_t d)
+{
+    return be->share[layer * (size_t)(be->n_peer + 2) + d];
+}
+/* The first time: shares are decided, of `left` bytes of the first device for runs and experts.
+ * Peers have room for theirs. */
+bool clb_cuda_shares_reserve(struct clb_backend *be, uint64_t left, uint64_t run_bytes,
+                             struct clb_err *err);
+void clb_cuda_shares_free(struct clb_backend *be);
+bool clb_cuda_shares_upload(struct clb_backend *be, uint32_t layer, uint32_t expert,
+                            const uint8_t *block, struct clb_err *err);
+bool clb_cuda_shares_settle(struct clb_backend *be, struct clb_err *err);
+
+bool clb_cuda_spread_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+void clb_cuda_spread_free(struct clb_backend *be, struct clb_acts *x);
+/* Peers are given their rows of the layer, multiply them and send results back; a second call for
+ * the layer does nothing. The pass's routes are known. After the join they are there. */
+bool clb_cuda_spread(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                     struct clb_err *err);
+bool clb_cuda_join(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
 
 /* Where experts are multiplied: cuda_moe.c. */
 struct clb_cuda_site {

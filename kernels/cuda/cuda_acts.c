@@ -116,8 +116,6 @@ static void lay_out_maps(struct clb_acts *x, struct clb_carver *c, const struct 
         for (int k = 0; k < CLB_CUDA_CLASSES; k++)
             m.chunks.list[k] =
                 clb_carve(c, clb_cuda_chunks_most(n, slots), sizeof *m.chunks.list[k]);
-        m.bytes = (uint64_t)((uint8_t *)m.chunks.list[CLB_CUDA_CLASSES - 1] - (uint8_t *)m.row) +
-                  clb_cuda_chunks_most(n, slots) * sizeof *m.chunks.list[0];
         if (x->map)
             x->map[l] = m;
     }
@@ -142,6 +140,7 @@ static void lay_out_experts(struct clb_acts *x, struct clb_carver *c, const stru
     x->slot_out = clb_carve_rows(c, slots, x->ld_hidden, width);
     x->shared_gate = clb_carve(c, rows, width);
     x->call_block = clb_carve(c, a->n_expert, sizeof *x->call_block);
+    x->pack_row = clb_carve_rows(c, be->n_peer, rows, sizeof *x->pack_row);
     lay_out_maps(x, c, a);
 }
 
@@ -243,7 +242,7 @@ static bool take_memory(struct clb_backend *be, struct clb_acts *x, const struct
     lay_out_routes(x, &here, a);
     return clb_cuda_ok(cudaStreamCreateWithFlags(&x->stream, cudaStreamNonBlocking), err,
                        "a stream") &&
-           clb_cuda_peers_acts_new(be, x, err);
+           clb_cuda_spread_new(be, x, err);
 }
 
 bool clb_cuda_acts_new(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
@@ -282,7 +281,7 @@ void clb_cuda_acts_free(struct clb_backend *be, struct clb_acts *x)
         return;
     cudaSetDevice(be->device);
     clb_cuda_graph_free(x);
-    clb_cuda_peers_acts_free(be, x);
+    clb_cuda_spread_free(be, x);
     if (x->stream) {
         cudaStreamSynchronize(x->stream);
         cudaStreamDestroy(x->stream);

@@ -26,8 +26,8 @@ static void cuda_close(struct clb_backend *be)
     clb_free(be);
 }
 
-static bool choose_budget(struct clb_backend *be, const struct clb_cuda_device *d, uint64_t asked,
-                          struct clb_err *err)
+bool clb_cuda_budget(uint64_t *budget, const struct clb_cuda_device *d, uint64_t asked,
+                     struct clb_err *err)
 {
     uint64_t left = d->available;
 
@@ -36,7 +36,7 @@ static bool choose_budget(struct clb_backend *be, const struct clb_cuda_device *
                         "CUDA: %" PRIu64 " bytes of device %d are asked for, but %" PRIu64
                         " of %" PRIu64 " are free",
                         asked, d->index, left, d->memory);
-    be->budget = asked ? asked : left - left / SPARE_SHARE;
+    *budget = asked ? asked : left - left / SPARE_SHARE;
     return true;
 }
 
@@ -50,16 +50,19 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
     be->device = d.index;
     if (!clb_cuda_link_open(&be->link, d.index, err) ||
         !clb_cuda_ok((cudaError_t)clb_cuda_product_setup(), err, "setting up kernels") ||
-        !choose_budget(be, &d, o->device_memory, err))
+        !clb_cuda_budget(&be->budget, &d, o->device_memory, err))
         return false;
     be->n_cta = (unsigned)d.n_sm * 4;
     be->no_graphs = o->devices.n > 1;
     be->major = d.major;
-    if (!clb_cuda_peers_open(be, o, err) || (o->dense_library && !clb_cuda_dense_open(be, err)))
-        return false;
     snprintf(be->name, sizeof be->name, "sm_%d%d", d.major, d.minor);
-    snprintf(be->text, sizeof be->text, "device %d, %s, %s, %d multiprocessors, %.1f GB to use",
-             d.index, d.name, be->name, d.n_sm, (double)be->budget / 1e9);
+    if (!clb_cuda_peers_open(be, &o->devices, o->device_memory, err) ||
+        (o->dense_library && !clb_cuda_dense_open(be, err)))
+        return false;
+    size_t n = (size_t)snprintf(be->text, sizeof be->text,
+                                "device %d, %s, %s, %d multiprocessors, %.1f GB to use", d.index,
+                                d.name, be->name, d.n_sm, (double)be->budget / 1e9);
+    clb_cuda_peers_describe(be, be->text + n, sizeof be->text - n);
     return true;
 }
 
@@ -122,10 +125,14 @@ static bool cuda_reserve(struct clb_backend *be, uint64_t run_bytes, bool *wante
         !clb_cuda_send_dense(be, err))
         return false;
     uint64_t left = be->budget - fixed; /* dense weights have fitted */
-    if (!clb_cuda_experts_resize(be, left > run_bytes ? left - run_bytes : 0, err))
+    left = left > run_bytes ? left - run_bytes : 0;
+    if (!clb_cuda_shares_reserve(be, left, run_bytes, err) ||
+        !clb_cuda_experts_resize(be, left, err))
         return false;
     *wanted = be->experts.n_filled < be->experts.n_slot;
-    return clb_cuda_peers_reserve(be, err);
+    for (unsigned i = 0; i < be->n_peer; i++)
+        *wanted = *wanted || !be->peer[i].is_full;
+    return true;
 }
 
 static bool cuda_kv_shape(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,

@@ -154,6 +154,34 @@ static void add_devices(char *text, size_t n, size_t *at, int count)
     }
 }
 
+/* As the driver says; whether what is copied arrives is tried when they are opened. */
+static bool reach(int a, int b)
+{
+    int there = 0, back = 0;
+
+    return forget(cudaDeviceCanAccessPeer(&there, a, b)) == cudaSuccess && there &&
+           forget(cudaDeviceCanAccessPeer(&back, b, a)) == cudaSuccess && back;
+}
+
+static void add_peers(char *text, size_t n, size_t *at, int count)
+{
+    int pairs = count * (count - 1) / 2, n_reach = 0;
+
+    for (int a = 0; a < count; a++)
+        for (int b = a + 1; b < count; b++)
+            n_reach += reach(a, b);
+    if (pairs && (n_reach == 0 || n_reach == pairs) && *at < n)
+        *at += (size_t)snprintf(text + *at, n - *at, "; %s",
+                                n_reach ? "they reach each other" : "none reaches another");
+    if (n_reach == 0 || n_reach == pairs)
+        return;
+    for (int a = 0, done = 0; a < count; a++)
+        for (int b = a + 1; b < count && *at < n; b++)
+            if (reach(a, b))
+                *at += (size_t)snprintf(text + *at, n - *at, "%s%d-%d",
+                                        done++ ? ", " : "; reaching each other: ", a, b);
+}
+
 void clb_cuda_about(char *text, size_t n)
 {
     struct clb_err err;
@@ -169,6 +197,7 @@ void clb_cuda_about(char *text, size_t n)
     print_version(driver, version);
     size_t at = (size_t)snprintf(text, n, "CUDA %s, driver for %s", runtime, driver);
     add_devices(text, n, &at, count);
+    add_peers(text, n, &at, count);
     clb_cuda_libs_describe(found, sizeof found);
     if (at < n)
         snprintf(text + at, n - at, "; %s", found);

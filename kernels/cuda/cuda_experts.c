@@ -23,20 +23,17 @@ static uint64_t largest_block(const struct clb_reader *r)
     return (most + 255) & ~UINT64_C(255);
 }
 
-static void count(const struct clb_backend *be, struct clb_cuda_experts *x)
+static void count(struct clb_cuda_experts *x, const struct clb_reader *r)
 {
-    const struct clb_reader *r = be->host->reader;
 
     for (uint32_t i = 0; i < r->n_expert_layers; i++) {
         uint32_t n = r->experts[i].count;
 
         x->first[r->experts[i].layer] = x->n_expert;
         x->n_expert += n;
-        x->n_local += clb_cuda_share(be, n, 1);
     }
+    x->n_local = x->n_expert;                   /* until shares are decided */
     x->least = x->n_local < 2 ? x->n_local : 2; /* one is multiplied, one is copied */
-    if (be->n_peer)
-        x->least = x->n_local;
 }
 
 static bool open_events(struct clb_cuda_experts *x, struct clb_err *err)
@@ -59,7 +56,7 @@ bool clb_cuda_experts_open(struct clb_backend *be, struct clb_err *err)
     x->first = clb_new(be->host->arch->n_layer, sizeof *x->first, err);
     if (!x->first)
         return false;
-    count(be, x);
+    count(x, r);
     x->per_chunk = x->slot_bytes < CHUNK_BYTES ? (uint32_t)(CHUNK_BYTES / x->slot_bytes) : 1;
     x->per_chunk = x->per_chunk < x->n_local ? x->per_chunk : x->n_local;
     x->chunk = clb_new(x->n_local / x->per_chunk + 1, sizeof *x->chunk, err);
@@ -202,10 +199,11 @@ bool clb_cuda_experts_upload(struct clb_backend *be, uint32_t layer, uint32_t ex
     uint32_t number = x->first[layer] + expert;
 
     *full = false;
-    if (expert >= clb_cuda_share(be, l->count, 1))
-        return clb_cuda_peers_upload(be, layer, expert, block, err);
-    *full = x->in_slot[number] == CLB_CUDA_EMPTY && x->n_filled == x->n_slot;
-    if (*full || x->in_slot[number] != CLB_CUDA_EMPTY)
+    if (be->n_peer && expert >= clb_cuda_share(be, layer, 1))
+        return clb_cuda_shares_upload(be, layer, expert, block, err);
+    bool no_room = x->in_slot[number] == CLB_CUDA_EMPTY && x->n_filled == x->n_slot;
+    *full = no_room && !be->n_peer;
+    if (no_room || x->in_slot[number] != CLB_CUDA_EMPTY)
         return true;
     uint32_t i = 0;
     while (x->slot[i].expert != CLB_CUDA_EMPTY)
@@ -230,7 +228,7 @@ bool clb_cuda_experts_settle(struct clb_backend *be, struct clb_err *err)
     for (uint32_t l = 0; l < be->host->arch->n_layer; l++)
         be->layer[l].block = x->table + x->first[l];
     return ok && clb_cuda_ok(cudaStreamSynchronize(be->link.copy), err, "copying weights") &&
-           clb_cuda_peers_settle(be, err);
+           clb_cuda_shares_settle(be, err);
 }
 
 /* -- layer by layer ---------------------------------------------------------------------------- */
@@ -267,7 +265,7 @@ bool clb_cuda_experts_group(struct clb_backend *be, struct clb_acts *x, uint32_t
         !clb_cuda_ok(cudaStreamWaitEvent(be->link.copy, s->computed[side], 0), err, "experts"))
         return false;
     memset(table, 0, r->n_expert * sizeof *table);
-    for (; ok && *i < r->n_active && n < most; (*i)++)
+    for (; ok && *i < r->n_active - r->n_held && n < most; (*i)++)
         if (block[*i]) {
             ok = join(be, layer, r->active[*i], block[*i], table, err);
             n++;

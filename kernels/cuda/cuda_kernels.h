@@ -257,6 +257,16 @@ struct clb_cuda_scatter {
 };
 void clb_cuda_moe_scatter(const struct clb_cuda_scatter *s, struct CUstream_st *stream);
 
+/* Rows row[i] of `from` side by side at `to`: what another device needs. */
+struct clb_cuda_pack {
+    const void *from;
+    const uint32_t *row; /* [n_row] */
+    uint32_t n_row;
+    uint64_t row_bytes; /* a multiple of 16 */
+    void *to;
+};
+void clb_cuda_run_pack(const struct clb_cuda_pack *p, struct CUstream_st *stream);
+
 /* -- ExpertCompute and every other product ----------------------------------------------------- */
 
 /* Where a matrix lies, from the start of its expert's block. Differences of any two pointers serve:
@@ -278,8 +288,8 @@ struct clb_cuda_product {
     const uint8_t *base;         /* without chunks: n_row rows of one matrix */
     struct clb_cuda_part part[2];
     uint32_t rows, cols;
-    uint32_t book[4];  /* int4: the 16 values + 128, bytes in order */
-    const void *x;     /* 16 bits [][ldx], ldx a multiple of CLB_CUDA_PAD, zeros from cols on */
+    uint32_t book[4]; /* int4: the 16 values + 128, bytes in order */
+    const void *x;    /* 16 bits [][ldx], ldx a multiple of CLB_CUDA_PAD, zeros from cols on */
     size_t ldx;
     const uint32_t *index;                /* or NULL: x has a row per slot */
     const struct clb_cuda_chunks *chunks; /* host memory; or NULL */

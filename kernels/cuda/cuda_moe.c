@@ -120,11 +120,21 @@ bool clb_cuda_scatter(struct clb_backend *be, struct clb_acts *x, const struct c
     clb_cuda_moe_scatter(&s, x->stream);
     if (!clb_cuda_launched(be, x, err, "Scatter"))
         return false;
+    x->is_spread = false;
     x->routes.at_hand = clb_cuda_resident(be);
     if (x->routes.at_hand && !x->p->want_routes && !be->n_peer)
         return true;
     *routes = &x->routes;
-    return fetch_routes(x, m, err);
+    if (!fetch_routes(x, m, err))
+        return false;
+    if (be->n_peer) { /* active is ascending, peers have the last experts */
+        uint32_t own = clb_cuda_share(be, l->index, 1), n = x->routes.n_active;
+
+        while (x->routes.n_held < n && x->r_active[n - 1 - x->routes.n_held] >= own)
+            x->routes.n_held++;
+        x->routes.at_hand = x->routes.at_hand || x->routes.n_held == n;
+    }
+    return true;
 }
 
 /* -- ExpertCompute ----------------------------------------------------------------------------- */
@@ -221,24 +231,23 @@ static void scale_inputs(struct clb_backend *be, struct clb_acts *x, const struc
 bool clb_cuda_moe_experts(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                           const uint8_t *const *block, struct clb_err *err)
 {
-    if (be->host->arch->scale_expert_input)
-        scale_inputs(be, x, l); /* of all slots, in every call: nothing writes over them */
+    if (be->host->arch->scale_expert_input && !x->is_spread)
+        scale_inputs(be, x, l); /* of all slots; peers are reading them in later calls */
     struct clb_cuda_site site = own_site(be, x, l);
-    if (!block) {
-        if (be->n_peer && !clb_cuda_peers_run(be, x, l, err))
-            return false;
+    if (!clb_cuda_spread(be, x, l, err))
+        return false;
+    if (!block && clb_cuda_resident(be)) /* else peers have all that are active */
         clb_cuda_run_experts(be, x, l, &site);
-        if (be->n_peer && !clb_cuda_peers_join(be, x, err))
-            return false;
-    }
     site.table = x->call_block;
-    for (uint32_t i = 0; block && i < x->routes.n_active;) {
+    for (uint32_t i = 0; block && i < x->routes.n_active - x->routes.n_held;) {
         if (!clb_cuda_experts_group(be, x, l->index, block, &i, err))
             return false;
         clb_cuda_run_experts(be, x, l, &site);
         if (!clb_cuda_experts_computed(be, x, err))
             return false;
     }
+    if (be->watched && !clb_cuda_join(be, x, err)) /* else Gather waits for peers */
+        return false;
     return clb_cuda_launched(be, x, err, "ExpertCompute");
 }
 
@@ -285,6 +294,8 @@ bool clb_cuda_gather(struct clb_backend *be, struct clb_acts *x, const struct cl
                                                    .ldy = 1 });
     g.after.on = a->norm_place == CLB_NORM_AFTER;
     g.next = behind(be, x, l->index);
+    if (!clb_cuda_join(be, x, err))
+        return false;
     clb_cuda_moe_gather(&g, x->stream);
     return clb_cuda_launched(be, x, err, "Gather");
 }

@@ -45,6 +45,7 @@ struct clb_routes {
     const uint32_t *active; /* [n_active] ids of experts with at least one slot, ascending */
     bool reused;            /* the index map of an earlier pass was the same and was kept */
     bool at_hand;           /* the backend holds all experts: moe_experts gets no blocks */
+    uint32_t n_held;        /* of `active`, the last ones, which the backend holds in any case */
 };
 
 /* Numbers of devices; the first one runs all but its share of the experts. */

@@ -12,7 +12,7 @@ bool clb_moe_experts(const struct clb_run *r, const struct clb_layer *l,
                      const struct clb_routes *routes, struct clb_err *err)
 {
     const struct clb_engine *e = r->e;
-    uint32_t n_active = routes->n_active, most = clb_experts_max_get(e->experts);
+    uint32_t n_active = routes->n_active - routes->n_held, most = clb_experts_max_get(e->experts);
 
     for (uint32_t i = 0; i < n_active; i++)
         e->block[i] = NULL; /* not in this call */

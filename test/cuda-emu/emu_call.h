@@ -31,6 +31,10 @@ size_t emu_device_bytes(void);
 int emu_current_device(void);
 /* Whether kernels of `device` may touch memory of `other`. */
 bool emu_reaches(int device, int other);
+/* Whether copies between them get lost. */
+bool emu_loses(int device, int other);
+/* Whether this cudaStreamWaitEvent is the one to forget. */
+bool emu_forgets_wait(void);
 
 /* -- streams ----------------------------------------------------------------------------------- */
 

@@ -21,6 +21,14 @@ void emu_driver(int version);
 /* What the devices can do, as "8.0"; and whether they reach each other's memory. */
 void emu_capability(int major, int minor);
 void emu_peers(bool reach);
+/* One device that reaches no other in any case; -1: none. */
+void emu_lonely_device(int device);
+/* Devices that reach each other lose what is copied between them, as behind some IOMMUs. */
+void emu_peers_lose(bool lose);
+/* One device with another capability than emu_capability says; -1: none. */
+void emu_odd_device(int device, int major, int minor);
+/* A mistake for tests: the nth cudaStreamWaitEvent from now on does nothing. */
+void emu_forget_wait(int n);
 /* The nth call (1: the next) of this function fails, and does nothing. n 0: none does. */
 void emu_fail(const char *function, int n, cudaError_t e);
 /* Calls of a function so far. */
@@ -29,8 +37,8 @@ uint64_t emu_calls(const char *function);
  * NULL): "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2". */
 void emu_library(const char *file, bool there, const char *lacks);
 /* All of the above in words, as the variable EMU_CUDA has it for programs:
- * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,late=7,libraries=1,
- * fail=cudaMalloc:2:3".
+ * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,lose=1,late=7,
+ * libraries=1,fail=cudaMalloc:2:3".
  */
 void emu_configure(const char *words);
 /* Allocations, streams, events and graphs that live; prints each. */

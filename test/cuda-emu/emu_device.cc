@@ -14,7 +14,9 @@ static struct {
     size_t bytes = (size_t)1 << 30;
     int driver = CUDART_VERSION;
     int major = 8, minor = 0;
-    bool peers = true;
+    bool peers = true, lose = false;
+    int lonely = -1, odd = -1, odd_major = 0, odd_minor = 0;
+    int forgets_in = 0; /* so many waits; 0: never */
     bool reaches[EMU_DEVICES][EMU_DEVICES] = {};
     char fails[64] = ""; /* the function */
     int fails_in = 0;    /* so many calls of it; 0: never */
@@ -74,6 +76,23 @@ bool emu_reaches(int device, int other)
     return device == other || emu.reaches[device][other];
 }
 
+bool emu_loses(int device, int other)
+{
+    return emu.lose && device != other && emu_reaches(device, other);
+}
+bool emu_forgets_wait(void)
+{
+    return emu.forgets_in && --emu.forgets_in == 0;
+}
+static int major_of(int device)
+{
+    return device == emu.odd ? emu.odd_major : emu.major;
+}
+static int minor_of(int device)
+{
+    return device == emu.odd ? emu.odd_minor : emu.minor;
+}
+
 /* -- for tests --------------------------------------------------------------------------------- */
 
 void emu_devices(int count, size_t bytes)
@@ -95,6 +114,24 @@ void emu_capability(int major, int minor)
 void emu_peers(bool reach)
 {
     emu.peers = reach;
+}
+void emu_lonely_device(int device)
+{
+    emu.lonely = device;
+}
+void emu_peers_lose(bool lose)
+{
+    emu.lose = lose;
+}
+void emu_odd_device(int device, int major, int minor)
+{
+    emu.odd = device;
+    emu.odd_major = major;
+    emu.odd_minor = minor;
+}
+void emu_forget_wait(int n)
+{
+    emu.forgets_in = n;
 }
 void emu_fail(const char *function, int n, cudaError_t e)
 {
@@ -127,6 +164,8 @@ static void configure(const std::string &name, const std::string &value)
         emu_capability((int)n, (int)(10 * n + 0.5) % 10);
     else if (name == "peers")
         emu_peers(n != 0);
+    else if (name == "lose")
+        emu_peers_lose(n != 0);
     else if (name == "libraries")
         for (const char *file : { "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2" })
             emu_library(file, n != 0, nullptr);
@@ -198,8 +237,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "Emulated GPU");
     p->totalGlobalMem = emu.bytes;
-    p->major = emu.major;
-    p->minor = emu.minor;
+    p->major = major_of(device);
+    p->minor = minor_of(device);
     p->multiProcessorCount = 4;
     return cudaSuccess;
 }
@@ -212,8 +251,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int device)
              : what == cudaDevAttrMemoryClockRate              ? 1215000
              : what == cudaDevAttrGlobalMemoryBusWidth         ? 5120
              : what == cudaDevAttrL2CacheSize                  ? 40 << 20
-             : what == cudaDevAttrComputeCapabilityMajor       ? emu.major
-             : what == cudaDevAttrComputeCapabilityMinor       ? emu.minor
+             : what == cudaDevAttrComputeCapabilityMajor       ? major_of(device)
+             : what == cudaDevAttrComputeCapabilityMinor       ? minor_of(device)
              : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 163 * 1024
                                                                : -1;
     if (*value < 0)
@@ -228,7 +267,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
     EMU_CALL(cudaDeviceCanAccessPeer);
     if (device < 0 || device >= emu.count || peer < 0 || peer >= emu.count)
         return emu_error(cudaErrorInvalidDevice);
-    *can = emu.peers && device != peer;
+    *can = emu.peers && device != peer && device != emu.lonely && peer != emu.lonely;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
@@ -236,7 +275,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
     EMU_CALL(cudaDeviceEnablePeerAccess);
     if (peer < 0 || peer >= emu.count || peer == current)
         return emu_error(cudaErrorInvalidDevice);
-    if (!emu.peers)
+    if (!emu.peers || current == emu.lonely || peer == emu.lonely)
         return emu_error(cudaErrorPeerAccessUnsupported);
     if (emu.reaches[current][peer])
         return emu_error(cudaErrorPeerAccessAlreadyEnabled);

@@ -32,13 +32,7 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     [[ $stderr != *"no GPU"* ]]
 }
 
-@test "cuda: several devices give the bits of one; cuBLASLt is asked for and must be there" {
-    on_gpu -p 'The bird' --logits a "$M" >/dev/null
-    EMU_CUDA=devices=3 run -0 --separate-stderr on_gpu -p 'The bird' --device 0-2 --logits b "$M"
-    cmp a b
-    EMU_CUDA=devices=2,late=5 run -0 --separate-stderr on_gpu -p 'The bird' --device 0-1 --logits b "$M"
-    cmp a b
-    EMU_CUDA=devices=2 run_err 2 on_gpu -p x --device 1-2 "$M"
+@test "cuda: cuBLASLt is asked for and must be there" {
     half=$(demo bf16)
     run_err 3 on_gpu -p x --gpu-dense cublas "$half"
     has "$message" "libcublasLt.so.13 is not found"
@@ -58,7 +52,7 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
 
 @test "cuda: --version says what there is" {
     EMU_CUDA=devices=2,libraries=1 run -0 colibri-run --version
-    [[ ${lines[1]} == "CUDA 13.0, driver for 13.0; device 0: Emulated GPU (1 GB, sm_80); device 1: "*"cuBLASLt 13.1.0"* ]]
+    [[ ${lines[1]} == "CUDA 13.0, driver for 13.0; device 0: Emulated GPU (1 GB, sm_80); device 1: "*"; they reach each other; cuBLASLt 13.1.0"* ]]
     EMU_CUDA=driver=0 run -0 colibri-serve --version
     [[ ${lines[1]} == "CUDA 13.0: no NVIDIA driver is installed here"* ]]
     run -0 colibri-convert --version
@@ -94,6 +88,19 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     done
     ((least * 1024 < $(stat -c %s "$M"))) || fail "$least KB are more than the model"
     cmp a b
+}
+
+@test "cuda: several devices, with the bits of one" {
+    on_gpu -p 'The bird' --logits a "$M" >/dev/null
+    EMU_CUDA=devices=3,late=2 run -0 --separate-stderr on_gpu -v -p 'The bird' --logits b --device 2,0-1 "$M"
+    has "$stderr" "cuda: device 2, " "; experts also on device 0 (Emulated GPU, sm_80, " "direct copies), device 1 ("
+    cmp a b
+    EMU_CUDA=devices=2,lose=1 run -0 --separate-stderr on_gpu -v -p 'The bird' --logits b --device 0,1 "$M"
+    has "$stderr" "copies through the host)"
+    cmp a b
+    EMU_CUDA=devices=2 run_err 2 colibri-run -p x --backend cuda --device 0,2 "$M"
+    has "$message" "there is no device 2"
+    EMU_CUDA=devices=2 run_err 4 colibri-run -p x --backend cuda --device 0,1 --gpu-memory 2G "$M"
 }
 
 @test "cuda: whatever call of the runtime fails, there is one message and nothing is left" {

@@ -117,7 +117,17 @@ static void what_there_is_in_words(void)
     begin();
     CHECK(
         about_says("CUDA 13.0, driver for 13.0; device 0: Emulated GPU (1 GB, sm_80); device 1: "));
-    CHECK(about_says("; no cuBLASLt, no cuDNN, no NCCL"));
+    CHECK(about_says("; they reach each other; no cuBLASLt, no cuDNN, no NCCL"));
+    emu_peers(false);
+    CHECK(about_says("; none reaches another; no cuBLASLt"));
+    emu_peers(true);
+    emu_devices(3, GB);
+    emu_lonely_device(1);
+    CHECK(about_says("; reaching each other: 0-2; no cuBLASLt"));
+    emu_lonely_device(-1);
+    emu_devices(1, GB);
+    CHECK(about_says("sm_80); no cuBLASLt"));
+    emu_devices(2, GB);
     emu_configure("libraries=1");
     CHECK(about_says("; cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.3"));
     clb_cuda_about(small, sizeof small);
