@@ -261,8 +261,7 @@ bool clb_cuda_experts_group(struct clb_backend *be, struct clb_acts *x, uint32_t
     bool ok = true;
 
     /* the group before the last is done: its slots, and its table, may be written over */
-    if (!clb_cuda_ok(cudaEventSynchronize(s->computed[side]), err, "experts") ||
-        !clb_cuda_ok(cudaStreamWaitEvent(be->link.copy, s->computed[side], 0), err, "experts"))
+    if (!clb_cuda_ok(cudaEventSynchronize(s->computed[side]), err, "experts"))
         return false;
     memset(table, 0, r->n_expert * sizeof *table);
     for (; ok && *i < r->n_active - r->n_held && n < most; (*i)++)

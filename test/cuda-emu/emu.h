@@ -86,7 +86,7 @@ struct emu_clock {
     uint32_t launch_start, block_start, now;
     uint16_t thread, warp_epoch;
 };
-extern bool emu_in_kernel;
+extern __thread bool emu_in_kernel; /* of the host thread that runs it */
 emu_clock emu_clock_now(void);
 bool emu_is_stack(const void *p);
 /* The shared memory that p lies in, and its shadow; NULL: none. */

@@ -73,7 +73,7 @@ static struct {
 } emu;
 
 emu_view emu_self;
-bool emu_in_kernel;
+__thread bool emu_in_kernel;
 
 void emu_die(const char *format, ...)
 {
