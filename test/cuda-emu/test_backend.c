@@ -133,10 +133,13 @@ static void experts_come_and_go(void)
 
 /* -- through model and session ----------------------------------------------------------------- */
 
-static bool open_model(struct clb_model **m, const struct tiny *t, const char *backend)
+static bool open_model(struct clb_model **m, const struct tiny *t, const char *backend,
+                       uint32_t n_device)
 {
     struct clb_model_source from = { .bytes = t->bytes, .n = t->n };
-    struct clb_model_options o = { .n_thread = 1, .backend = backend };
+    struct clb_model_options o = { .n_thread = 1,
+                                   .backend = backend,
+                                   .devices = { n_device, { 0, 1, 2 } } };
     struct clb_err err = { 0 };
     bool ok = clb_model_open(m, &from, &o, &err);
 
@@ -157,7 +160,7 @@ static void sessions_run_on_the_device(void)
     tiny_arch(&a);
     CHECK(tiny_build(&t, &(struct tiny_options){
                              .arch = &a, .seed = 4, .expert = CLB_INT8, .dense = CLB_INT8 }));
-    if (!open_model(&m, &t, NULL)) {
+    if (!open_model(&m, &t, NULL, 1)) {
         CHECK(!"open");
         return;
     }
@@ -205,7 +208,7 @@ static void *infer_again(void *arg)
 
 /* Each has activations and a stream of its own; nobody waits for a turn, and the bits are those of
  * one thread. */
-static void threads_share_the_device(void)
+static void share(uint32_t n_device)
 {
     static struct worker one[THREADS], all[THREADS];
     pthread_t thread[THREADS];
@@ -216,7 +219,7 @@ static void threads_share_the_device(void)
     tiny_arch(&a);
     CHECK(tiny_build(
         &t, &(struct tiny_options){ .arch = &a, .seed = 5, .expert = CLB_INT8, .dense = CLB_F16 }));
-    if (!open_model(&m, &t, "cuda")) {
+    if (!open_model(&m, &t, "cuda", n_device)) {
         CHECK(!"open");
         return;
     }
@@ -242,6 +245,14 @@ static void threads_share_the_device(void)
     CHECK_EQ(m->n_pass, 0);
     clb_model_close(m);
     tiny_free(&t);
+}
+
+static void threads_share_the_device(void)
+{
+    share(1);
+    emu_devices(3, (size_t)1 << 30);
+    share(3);
+    emu_devices(1, (size_t)1 << 30);
 }
 
 static void nothing_leaks(void)
