@@ -135,12 +135,6 @@ static bool cuda_reserve(struct clb_backend *be, uint64_t run_bytes, bool *wante
     return true;
 }
 
-/* What goes to other devices is written down in one place. */
-static bool cuda_shares(const struct clb_backend *be)
-{
-    return clb_cuda_resident(be) && be->n_peer == 0;
-}
-
 static bool cuda_kv_shape(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,
                           struct clb_err *err)
 {
@@ -222,7 +216,7 @@ static const struct clb_device_ops device = {
     .reserve = cuda_reserve,
     .upload = clb_cuda_experts_upload,
     .settle = clb_cuda_experts_settle,
-    .shares = cuda_shares,
+    .shares = clb_cuda_resident,
     .kv_shape = cuda_kv_shape,
     .memory = cuda_memory,
     .pinned = cuda_pinned,
