@@ -339,7 +339,7 @@ END
     run_err 2 colibri-run -p x --backend tpu "$M"
     has "$message" "--backend: 'tpu' is not one of auto|cpu|cuda"
     run_err 3 colibri-run -p x --backend cuda "$M"
-    for device in 1024 x 3-2 1- 0-1024 -1 0, ,0 0,,1 0-16 '' 00000000000001x; do
+    for device in 1024 x 3-2 1- 0-1024 -1 '0,' ',0' '0,,1' 0-16 '' 00000000000001x; do
         run_err 2 colibri-run -p x --device=$device "$M"
         has "$message" "--device: '$device' is not a list of at most 16 numbers from 0 to 1023 (0,2-3)"
     done
