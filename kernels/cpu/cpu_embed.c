@@ -16,21 +16,6 @@ static void want_huge(struct clb_acts *x, uint32_t n_row)
     x->huge = true;
 }
 
-static bool check(const struct clb_acts *x, const struct clb_pass *p, struct clb_err *err)
-{
-    if (p->n_row > x->shape.max_rows || p->n_logit > x->shape.max_logits ||
-        p->n_seq > x->shape.max_seqs)
-        return clb_fail(
-            err, CLB_USAGE,
-            "a pass of %u rows, %u with logits, %u sequences; activations hold %u, %u, %u",
-            p->n_row, p->n_logit, p->n_seq, x->shape.max_rows, x->shape.max_logits,
-            x->shape.max_seqs);
-    if (p->top_k > x->top_k)
-        return clb_fail(err, CLB_USAGE, "%u experts per token; activations hold %u", p->top_k,
-                        x->top_k);
-    return true;
-}
-
 bool clb_cpu_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_weights *w,
                    const struct clb_pass *p, struct clb_err *err)
 {
@@ -38,7 +23,7 @@ bool clb_cpu_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_
     uint32_t most = CLB_CPU_QUERIES / (a->n_head / x->n_kv_head); /* of a group; 0 counts as 1 */
 
     (void)be;
-    if (!check(x, p, err))
+    if (!clb_pass_check(p, &x->shape, x->top_k, err))
         return false;
     want_huge(x, p->n_row);
     x->w = w;

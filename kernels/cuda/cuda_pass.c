@@ -11,16 +11,8 @@
 static bool check(struct clb_backend *be, struct clb_acts *x, const struct clb_weights *w,
                   const struct clb_pass *p, struct clb_err *err)
 {
-    if (p->n_row > x->shape.max_rows || p->n_logit > x->shape.max_logits ||
-        p->n_seq > x->shape.max_seqs)
-        return clb_fail(
-            err, CLB_USAGE,
-            "a pass of %u rows, %u with logits, %u sequences; activations hold %u, %u, %u",
-            p->n_row, p->n_logit, p->n_seq, x->shape.max_rows, x->shape.max_logits,
-            x->shape.max_seqs);
-    if (p->top_k > x->top_k)
-        return clb_fail(err, CLB_USAGE, "%u experts per token; activations hold %u", p->top_k,
-                        x->top_k);
+    if (!clb_pass_check(p, &x->shape, x->top_k, err))
+        return false;
     if (w != be->host || !be->there)
         return clb_fail(err, CLB_USAGE, "the weights of this pass are not on the device");
     for (uint32_t s = 0; s < p->n_seq; s++)

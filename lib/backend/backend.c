@@ -1,4 +1,4 @@
-/* backend.c - the one place that knows which backends this build has. */
+/* backend.c - the one place that knows which backends this build has; what all of them refuse. */
 #include "lib/backend/backend.h"
 
 #include <string.h>
@@ -27,4 +27,18 @@ const struct clb_backend_ops *clb_backend_device(void)
 #else
     return NULL;
 #endif
+}
+
+bool clb_pass_check(const struct clb_pass *p, const struct clb_acts_shape *s, uint32_t top_k,
+                    struct clb_err *err)
+{
+    if (p->n_row > s->max_rows || p->n_logit > s->max_logits || p->n_seq > s->max_seqs)
+        return clb_fail(
+            err, CLB_USAGE,
+            "a pass of %u rows, %u with logits, %u sequences; activations hold %u, %u, %u",
+            p->n_row, p->n_logit, p->n_seq, s->max_rows, s->max_logits, s->max_seqs);
+    if (p->top_k > top_k)
+        return clb_fail(err, CLB_USAGE, "%u experts per token; activations hold %u", p->top_k,
+                        top_k);
+    return true;
 }

@@ -76,6 +76,10 @@ struct clb_acts_shape {
     enum clb_kv_dtype kv_dtype;
 };
 
+/* CLB_USAGE when activations of this shape, for top_k experts per token, do not hold the pass. */
+bool clb_pass_check(const struct clb_pass *p, const struct clb_acts_shape *s, uint32_t top_k,
+                    struct clb_err *err);
+
 /* What a backend offers that computes in memory of its own. `bind` comes right after open, then any
  * number of times reserve, uploads, settle; acts and passes after the first of them. */
 struct clb_device_ops {
