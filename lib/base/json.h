@@ -74,6 +74,8 @@ bool clb_json_item(struct clb_json *j);                     /* false: ']' consum
 struct clb_str clb_json_string(struct clb_json *j);
 /* Integers are exact or an error ("1.0" and "1e3" are not integers; range is checked). */
 uint64_t clb_json_u64(struct clb_json *j, uint64_t max);
+/* A key that is a whole number of at most nine digits; `what` it should be stands in the error. */
+bool clb_json_number_key(struct clb_json *j, struct clb_str key, const char *what, uint32_t *n);
 int64_t clb_json_i64(struct clb_json *j, int64_t min, int64_t max);
 double clb_json_f64(struct clb_json *j); /* finite; correctly rounded */
 bool clb_json_bool(struct clb_json *j);

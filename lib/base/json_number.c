@@ -159,3 +159,15 @@ double clb_json_f64(struct clb_json *j)
     }
     return v;
 }
+
+bool clb_json_number_key(struct clb_json *j, struct clb_str key, const char *what, uint32_t *n)
+{
+    bool ok = key.n > 0 && key.n <= 9;
+
+    *n = 0;
+    for (size_t i = 0; ok && i < key.n; i++) {
+        ok = key.p[i] >= '0' && key.p[i] <= '9';
+        *n = *n * 10 + (uint32_t)(key.p[i] - '0');
+    }
+    return ok || clb_json_fail(j, "'%.*s' is no %s", (int)(key.n < 12 ? key.n : 12), key.p, what);
+}

@@ -1,8 +1,5 @@
 /* spm_config.c - what tokenizer_config.json adds to a SentencePiece model: tokens, and whether the
  * start and the end of a text are marked. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "lib/base/json.h"
 #include "lib/import/spm_tokenizer_impl.h"
 
@@ -90,15 +87,12 @@ static bool added_tokens(struct spm *s, struct clb_json *j)
 
     clb_json_object(j);
     while (ok && clb_json_key(j, &key)) {
-        char digits[12], *end;
-        snprintf(digits, sizeof digits, "%.*s", (int)key.n, key.p);
-        unsigned long id = strtoul(digits, &end, 10);
-        if (key.n == 0 || key.n > 9 || *end || *digits < '0' || *digits > '9')
-            ok = clb_json_fail(j, "'%s' is no token id", digits);
+        uint32_t id;
+
+        ok = clb_json_number_key(j, key, "token id", &id);
         read_token(j, &t);
         ok = ok && clb_json_ok(j) &&
-             (t.content.failed ? clb_fail_nomem(s->err, t.content.n)
-                               : add_token(s, j, (uint32_t)id, &t));
+             (t.content.failed ? clb_fail_nomem(s->err, t.content.n) : add_token(s, j, id, &t));
     }
     clb_text_free(&t.content);
     return ok;

@@ -1,7 +1,6 @@
 /* tiktoken_config.c - what tokenizer_config.json says of a tiktoken.model: the class that reads it,
  * and the special tokens. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "lib/base/json.h"
 #include "lib/import/tiktoken_impl.h"
@@ -184,23 +183,21 @@ static bool named(struct tik *t, struct clb_json *j, struct token *k)
 
     clb_json_object(j);
     while (ok && clb_json_key(j, &key)) {
-        char digits[12], *end;
-        snprintf(digits, sizeof digits, "%.*s", (int)key.n, key.p);
-        unsigned long id = strtoul(digits, &end, 10);
-        if (key.n == 0 || key.n > 9 || *end || *digits < '0' || *digits > '9')
-            return clb_json_fail(j, "'%s' is no token id", digits);
+        uint32_t id;
+
+        if (!clb_json_number_key(j, key, "token id", &id))
+            return false;
         read_token(j, k);
-        if (!clb_json_ok(j) || !check_id(t, j, (uint32_t)id))
+        if (!clb_json_ok(j) || !check_id(t, j, id))
             return false;
         if (k->content.failed)
             return clb_fail_nomem(t->err, k->content.n);
         if (!k->content.n)
-            return clb_json_fail(j, "added token %lu has no content", id);
+            return clb_json_fail(j, "added token %u has no content", id);
         if (k->odd)
             return clb_json_fail(
-                j, "added token %lu: lstrip, rstrip and single_word are not supported here", id);
-        ok = add_special(t, (struct clb_str){ k->content.p, k->content.n }, (uint32_t)id,
-                         k->special);
+                j, "added token %u: lstrip, rstrip and single_word are not supported here", id);
+        ok = add_special(t, (struct clb_str){ k->content.p, k->content.n }, id, k->special);
     }
     return ok;
 }
