@@ -32,7 +32,7 @@ VEC_FN __m256i pack_bytes(const __m256i q[4])
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
 }
 
-VEC_FN void quantise_group(int8_t *a, struct clb_group_info *info, const vf x[4])
+VEC_FN void quantise_group(int8_t *a, struct clb_group_info *info, const vf x[CLB_GROUP / LANES])
 {
     __m256i q[4], bits = _mm256_setzero_si256();
 
@@ -57,25 +57,7 @@ VEC_FN void quantise_group(int8_t *a, struct clb_group_info *info, const vf x[4]
     info->minus128sum = -128 * sum_bytes(packed);
 }
 
-static void quantise(void *record, const float *x, uint32_t cols)
-{
-    int8_t *a = record;
-    uint32_t n_group = (cols + CLB_GROUP - 1) / CLB_GROUP;
-    struct clb_group_info *info = (struct clb_group_info *)((char *)record + n_group * CLB_GROUP);
-
-    for (uint32_t g = 0; g < n_group; g++, x += CLB_GROUP) {
-        uint32_t left = cols - g * CLB_GROUP;
-        vf v[4];
-        for (uint32_t i = 0; i < 4; i++) {
-            uint32_t at = i * LANES;
-            if (left >= at + LANES)
-                v[i] = vf_load(x + at);
-            else
-                v[i] = left > at ? vf_load_n(x + at, left - at) : vf_zero();
-        }
-        quantise_group(a + g * CLB_GROUP, info + g, v);
-    }
-}
+#include "kernels/wide/quantise.inc"
 
 PLAIN_CODE void clb_fill_quantise_avx2(struct clb_kernels *k)
 {

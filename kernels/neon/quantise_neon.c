@@ -18,7 +18,8 @@ VEC_FN int8x16_t round_bytes(const vf x[4], vf inverse)
     return vcombine_s8(vmovn_s16(low), vmovn_s16(high));
 }
 
-VEC_FN void quantise_group(int8_t *a, struct clb_group_info *info, const vf x[8])
+VEC_FN void quantise_group(int8_t *a, struct clb_group_info *info,
+                           const vf x[CLB_GROUP / LANES])
 {
     uint32x4_t bits = vdupq_n_u32(0);
 
@@ -44,25 +45,7 @@ VEC_FN void quantise_group(int8_t *a, struct clb_group_info *info, const vf x[8]
     info->minus128sum = -128 * vaddvq_s32(sum);
 }
 
-static void quantise(void *record, const float *x, uint32_t cols)
-{
-    int8_t *a = record;
-    uint32_t n_group = (cols + CLB_GROUP - 1) / CLB_GROUP;
-    struct clb_group_info *info = (struct clb_group_info *)((char *)record + n_group * CLB_GROUP);
-
-    for (uint32_t g = 0; g < n_group; g++, x += CLB_GROUP) {
-        uint32_t left = cols - g * CLB_GROUP;
-        vf v[8];
-        for (uint32_t i = 0; i < 8; i++) {
-            uint32_t at = i * LANES;
-            if (left >= at + LANES)
-                v[i] = vf_load(x + at);
-            else
-                v[i] = left > at ? vf_load_n(x + at, left - at) : vf_zero();
-        }
-        quantise_group(a + g * CLB_GROUP, info + g, v);
-    }
-}
+#include "kernels/wide/quantise.inc"
 
 PLAIN_CODE void clb_fill_quantise_neon(struct clb_kernels *k)
 {

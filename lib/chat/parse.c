@@ -221,27 +221,20 @@ static uint32_t parse_target(struct clb_parser *p, bool attribute)
     return node;
 }
 
-static uint32_t parse_targets(struct clb_parser *p, bool attribute)
+static uint32_t parse_name_target(struct clb_parser *p)
 {
-    size_t at = clb_parse_at(p);
-    uint32_t node = 0, item = parse_target(p, attribute);
-    struct clb_nodes list = { 0 };
+    return parse_target(p, false);
+}
 
-    while (item && clb_parse_is_op(p, ',')) {
-        if (!node &&
-            (!(node = clb_parse_node(p, CLB_N_TUPLE, at)) || !clb_nodes_add(p, &list, item)))
-            return 0;
-        if (!clb_parse_next(p))
-            return 0;
-        if (clb_parse_is_name(p, "in") || clb_parse_is_op(p, '='))
-            break;
-        if (!clb_nodes_add(p, &list, item = parse_target(p, attribute)))
-            return 0;
-    }
-    if (!node)
-        return item;
-    p->t->node[node].a = list.first;
-    return item ? node : 0;
+static uint32_t parse_any_target(struct clb_parser *p)
+{
+    return parse_target(p, true);
+}
+
+/* What may follow the targets of a loop or an assignment. */
+static bool ends_targets(const struct clb_parser *p)
+{
+    return clb_parse_is_name(p, "in") || clb_parse_is_op(p, '=');
 }
 
 static uint32_t parse_for(struct clb_parser *p, size_t at)
@@ -250,7 +243,8 @@ static uint32_t parse_for(struct clb_parser *p, size_t at)
     uint32_t node = clb_parse_node(p, CLB_N_FOR, at), parts = clb_parse_node(p, CLB_N_PARTS, at);
     uint32_t target, over, test = 0, body = 0, otherwise = 0;
 
-    if (!node || !parts || !clb_parse_next(p) || !(target = parse_targets(p, false)))
+    if (!node || !parts || !clb_parse_next(p) ||
+        !(target = clb_parse_items(p, parse_name_target, ends_targets)))
         return 0;
     if (!clb_parse_is_name(p, "in"))
         return clb_parse_unexpected(p, "'in'");
@@ -280,7 +274,8 @@ static uint32_t parse_set(struct clb_parser *p, size_t at)
 {
     uint32_t target, value, filters = 0, body = 0, node;
 
-    if (!clb_parse_next(p) || !(target = parse_targets(p, true)))
+    if (!clb_parse_next(p) ||
+        !(target = clb_parse_items(p, parse_any_target, ends_targets)))
         return 0;
     bool simple = clb_parse_is_op(p, '=');
     if (!(node = clb_parse_node(p, simple ? CLB_N_SET : CLB_N_SET_BLOCK, at)))

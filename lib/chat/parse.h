@@ -44,7 +44,11 @@ bool clb_nodes_add(struct clb_parser *p, struct clb_nodes *list, uint32_t node);
 uint32_t clb_parse_expression(struct clb_parser *p);
 /* Without "a if b else c" at the top. */
 uint32_t clb_parse_or(struct clb_parser *p);
-/* One expression, or several with commas: a tuple. */
+/* One item, or several with commas: a tuple. After a comma `ends` says whether one more follows. */
+typedef uint32_t clb_parse_item(struct clb_parser *p);
+typedef bool clb_parse_end(const struct clb_parser *p);
+uint32_t clb_parse_items(struct clb_parser *p, clb_parse_item *item, clb_parse_end *ends);
+/* The same of expressions. */
 uint32_t clb_parse_tuple(struct clb_parser *p, bool conditional);
 /* "| name(...) | ...": around `node`, which may be 0. With `bare` the first has no "|". */
 uint32_t clb_parse_filters(struct clb_parser *p, uint32_t node, bool bare);

@@ -191,26 +191,30 @@ static bool ends_tuple(const struct clb_parser *p)
            clb_parse_is_op(p, ')') || clb_parse_is_name(p, "recursive");
 }
 
-uint32_t clb_parse_tuple(struct clb_parser *p, bool conditional)
+uint32_t clb_parse_items(struct clb_parser *p, clb_parse_item *item, clb_parse_end *ends)
 {
     size_t at = clb_parse_at(p);
-    uint32_t node = 0, item = conditional ? clb_parse_expression(p) : clb_parse_or(p);
+    uint32_t node = 0, first = item(p);
     struct clb_nodes list = { 0 };
 
-    while (item && clb_parse_is_op(p, ',')) {
+    while (first && clb_parse_is_op(p, ',')) {
         if (!node &&
-            (!(node = clb_parse_node(p, CLB_N_TUPLE, at)) || !clb_nodes_add(p, &list, item)))
+            (!(node = clb_parse_node(p, CLB_N_TUPLE, at)) || !clb_nodes_add(p, &list, first)))
             return 0;
         if (!clb_parse_next(p))
             return 0;
-        if (ends_tuple(p))
+        if (ends(p))
             break;
-        item = conditional ? clb_parse_expression(p) : clb_parse_or(p);
-        if (!clb_nodes_add(p, &list, item))
+        if (!clb_nodes_add(p, &list, item(p)))
             return 0;
     }
     if (!node)
-        return item;
+        return first;
     p->t->node[node].a = list.first;
     return node;
+}
+
+uint32_t clb_parse_tuple(struct clb_parser *p, bool conditional)
+{
+    return clb_parse_items(p, conditional ? clb_parse_expression : clb_parse_or, ends_tuple);
 }
