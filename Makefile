@@ -137,7 +137,7 @@ examples: $(EXAMPLES:%=$(BUILD)/%)
 # Of the tokenizer, what the time does not go to is, too: normalisers, added tokens, patterns that
 # nobody published.
 SMALL := $(filter lib/api/% lib/backend/% lib/base/% lib/chat/% lib/format/% lib/import/% lib/model/% \
-                  lib/session/% lib/token/added% lib/token/normal.c lib/token/program% \
+                  lib/sample/sampling.c lib/session/% lib/token/added% lib/token/normal.c lib/token/program% \
                   lib/token/tables% lib/token/spm% \
                   kernels/cpu/cpu_acts.c,$(LIB_SRC))
 SMALL := $(filter-out $(addprefix lib/base/,crc.c fmath.c json.c pool.c) \
@@ -246,11 +246,11 @@ ifeq ($(CUDA),1)
 $(LIB): | $(BUILD)/nvcc/registers.txt
 # The tests of the emulation that need nothing of it, for the device (test/gpu/check.sh).
 GPU_TESTS  := $(addprefix $(BUILD)/test/gpu/,ceiling test_backend_archs \
-                $(basename $(notdir $(wildcard test/cuda-emu/test_moe_*.cu test/cuda-emu/test_[ah]*.cu))))
+                $(basename $(notdir $(wildcard test/cuda-emu/test_moe_*.cu test/cuda-emu/test_[ahs]*.cu))))
 gpu-tests: $(GPU_TESTS) ; @:
 $(BUILD)/test/gpu/ceiling: $(BUILD)/nvcc/test/gpu/ceiling.cu.o
 $(BUILD)/test/gpu/test_backend_archs: $(call obj,test/cuda-emu/test_backend_archs.c test/gpu/no_emulation.c)
-$(filter $(BUILD)/test/gpu/test_moe% $(BUILD)/test/gpu/test_a% $(BUILD)/test/gpu/test_h%,$(GPU_TESTS)): \
+$(filter $(BUILD)/test/gpu/test_moe% $(BUILD)/test/gpu/test_a% $(BUILD)/test/gpu/test_h% $(BUILD)/test/gpu/test_s%,$(GPU_TESTS)): \
     $(BUILD)/test/gpu/%: $(BUILD)/nvcc/test/cuda-emu/%.cu.o $(call obj,test/cuda-emu/reference.c)
 $(GPU_TESTS): $(CLI) $(LIB)
 	@mkdir -p $(@D)

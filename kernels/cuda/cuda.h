@@ -152,6 +152,7 @@ struct clb_cuda_told {
     int32_t *token;                /* [R] */
     uint32_t *position, *sequence; /* [R] */
     uint32_t *logit_row;           /* [L] */
+    struct clb_cuda_want *want;    /* [L] */
     const float **inv_freq;        /* [Q] on the device */
     float *rope_scale;             /* [Q] */
     struct clb_cuda_queries *tile; /* [n_tile] */
@@ -199,6 +200,7 @@ struct clb_cuda_peer_acts {
 /* What the kernels of a pass depend on, and the graph of such passes. */
 struct clb_cuda_shape {
     uint32_t n_row, n_logit, n_tile, splits, top_k;
+    bool chooses; /* rows have candidates */
     const struct clb_kv_pool *pool;
 };
 struct clb_cuda_graph {
@@ -223,7 +225,7 @@ struct clb_acts {
     struct clb_cuda_told here, there;
     /* set by begin */
     const struct clb_pass *p;
-    uint32_t n_tile, last_position;
+    uint32_t n_tile, last_position, n_candidate;
     struct clb_kv_pool *pool;
     struct clb_cuda_shape pass_shape;
     bool deferred; /* stages enqueue nothing: the end of the pass launches a graph */
@@ -259,6 +261,8 @@ struct clb_acts {
     float *shared_gate;                                    /* [R] */
     struct clb_cuda_rows last; /* [L] normed rows for the output matrix */
     float *logits;             /* [L][vocab] */
+    uint64_t *kept;            /* of slices of rows that have candidates */
+    struct clb_candidate *candidate;
 
     struct clb_cuda_peer_acts *peer; /* [n_peer] owned */
     uint32_t *pack_row;              /* [n_peer][R] */
@@ -463,6 +467,8 @@ bool clb_cuda_gather(struct clb_backend *be, struct clb_acts *x, const struct cl
 bool clb_cuda_mlp(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                   struct clb_err *err);
 bool clb_cuda_logits(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err);
+bool clb_cuda_fetch(struct clb_backend *be, struct clb_acts *x, uint32_t i, float *out,
+                    struct clb_err *err);
 
 /* The end of a pass but for the wait: final norm, output matrix. */
 bool clb_cuda_output(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);

@@ -26,6 +26,7 @@ static void lay_out_told(struct clb_cuda_told *t, struct clb_carver *c, const st
     t->position = clb_carve(c, rows, sizeof *t->position);
     t->sequence = clb_carve(c, rows, sizeof *t->sequence);
     t->logit_row = clb_carve(c, x->shape.max_logits, sizeof *t->logit_row);
+    t->want = clb_carve(c, x->shape.max_candidates ? x->shape.max_logits : 0, sizeof *t->want);
     t->inv_freq = clb_carve(c, seqs, sizeof *t->inv_freq);
     t->rope_scale = clb_carve(c, seqs, sizeof *t->rope_scale);
     t->tile = clb_carve(c, x->most_tiles, sizeof *t->tile);
@@ -161,6 +162,9 @@ static void lay_out(struct clb_acts *x, struct clb_carver *c, const struct clb_b
     lay_out_experts(x, c, be, a);
     x->last = rows_of(be, c, x->shape.max_logits, a->hidden_size);
     x->logits = clb_carve_rows(c, x->shape.max_logits, a->vocab_size, width);
+    x->kept =
+        clb_carve_rows(c, x->shape.max_candidates, clb_cuda_slices(a->vocab_size), sizeof *x->kept);
+    x->candidate = clb_carve(c, x->shape.max_candidates, sizeof *x->candidate);
 }
 
 /* -- sizes ------------------------------------------------------------------------------------- */

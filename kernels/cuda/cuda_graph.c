@@ -22,7 +22,8 @@ static uint32_t round_splits(const struct clb_acts *x, uint32_t splits)
 static bool is_equal(const struct clb_cuda_shape *a, const struct clb_cuda_shape *b)
 {
     return a->n_row == b->n_row && a->n_logit == b->n_logit && a->n_tile == b->n_tile &&
-           a->splits == b->splits && a->top_k == b->top_k && a->pool == b->pool;
+           a->splits == b->splits && a->top_k == b->top_k && a->chooses == b->chooses &&
+           a->pool == b->pool;
 }
 
 static struct clb_cuda_graph *find(struct clb_acts *x)
@@ -56,6 +57,7 @@ void clb_cuda_graph_begin(struct clb_backend *be, struct clb_acts *x)
         .n_tile = x->n_tile,
         .splits = round_splits(x, clb_cuda_splits(x->last_position)),
         .top_k = p->top_k,
+        .chooses = x->n_candidate > 0,
         .pool = x->pool,
     };
     bool again = is_equal(&shape, &x->pass_shape);

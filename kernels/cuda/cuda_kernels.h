@@ -20,6 +20,7 @@
 extern "C" {
 #endif
 
+#include "lib/base/candidate.h"
 #include "lib/format/arch.h"
 #include "lib/format/dtype.h"
 
@@ -322,6 +323,34 @@ void clb_cuda_run_scale_rows(const struct clb_cuda_scale_rows *s, struct CUstrea
 /* y = cap * tanh(scale * y / cap), [n_row][n] side by side; scale 0: 1, cap 0: no cap. */
 void clb_cuda_run_cap(float *y, uint32_t n_row, uint32_t n, float scale, float cap,
                       struct CUstream_st *stream);
+
+/* -- candidates -------------------------------------------------------------------------------- */
+
+/* The largest logits of rows: of equal ones those of the lowest ids, -0 equals 0, NaN comes last.
+ * A first kernel keeps those of every slice of a row, a second one those of all slices. */
+enum { CLB_CUDA_SLICE = 4096, CLB_CUDA_CANDIDATES = 128, CLB_CUDA_KEPT = 8192 };
+struct clb_cuda_want {
+    uint32_t n, at; /* of a row, at most clb_cuda_most_candidates(); of all rows before it */
+};
+struct clb_cuda_choose {
+    uint32_t n_row, n;                /* rows of n logits */
+    const float *logits;              /* [n_row][n] */
+    const struct clb_cuda_want *want; /* [n_row] at most n each */
+    uint64_t *kept;                   /* [sum of want.n][clb_cuda_slices(n)] */
+    struct clb_candidate *out;        /* [sum of want.n] ascending ids in a row */
+};
+static inline uint32_t clb_cuda_slices(uint32_t n)
+{
+    return n / CLB_CUDA_SLICE + (n % CLB_CUDA_SLICE != 0);
+}
+/* As many as one block can choose from what slices kept. */
+static inline uint32_t clb_cuda_most_candidates(uint32_t n)
+{
+    uint32_t most = CLB_CUDA_CANDIDATES, fit = n ? CLB_CUDA_KEPT / clb_cuda_slices(n) : 0;
+
+    return fit < most ? fit : most;
+}
+void clb_cuda_run_choose(const struct clb_cuda_choose *c, struct CUstream_st *stream);
 
 /* -- Gather ------------------------------------------------------------------------------------ */
 

@@ -1,6 +1,7 @@
 // cuda_moe_gate.cu - Gate: the router's product in f32, and by the block that comes last the choice
 // of experts, one warp per row. Names follow kernels/cpu/cpu_router.c.
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/rank.cuh"
 #include "kernels/cuda/warp.cuh"
 
 enum { WARPS = 8, THREADS = 32 * WARPS };
@@ -65,24 +66,6 @@ static __global__ void __launch_bounds__(THREADS, 2)
 }
 
 // -- choice --------------------------------------------------------------------------------------
-
-// Orders (score, id): larger scores first, equal ones by id; never 0. NaN comes last.
-static __device__ __forceinline__ uint64_t rank_key(float score, uint32_t id)
-{
-    uint32_t bits = __float_as_uint(score), order;
-
-    if (score != score)
-        order = 0;
-    else if (score == 0)
-        order = 0x80000000u;
-    else
-        order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (uint64_t)order << 32 | (0xffffffffu - id);
-}
-static __device__ __forceinline__ uint32_t id_of(uint64_t key)
-{
-    return 0xffffffffu - (uint32_t)key;
-}
 
 // The best of score[0..n) after `before`.
 static __device__ __forceinline__ uint64_t next_best(const float *score, uint32_t n,

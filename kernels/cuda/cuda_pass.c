@@ -1,5 +1,5 @@
 /* cuda_pass.c - the start and the end of a pass: what the host knows goes to the device in one
- * copy, embedding; final norm, output, and the wait for logits. */
+ * copy, embedding; final norm, output, and the wait for logits or candidates. */
 #include "kernels/cuda/cuda.h"
 
 #include <string.h>
@@ -77,6 +77,19 @@ static void tell_chunks(struct clb_backend *be, struct clb_acts *x)
     }
 }
 
+/* Candidates of all rows are side by side. */
+static void tell_wants(struct clb_acts *x)
+{
+    const struct clb_pass *p = x->p;
+    uint32_t at = 0;
+
+    x->n_candidate = clb_pass_candidates(p);
+    for (uint32_t i = 0; i < p->n_logit && x->n_candidate; i++) {
+        x->here.want[i] = (struct clb_cuda_want){ p->n_candidate[i], at };
+        at += p->n_candidate[i];
+    }
+}
+
 static bool send(struct clb_acts *x, struct clb_err *err)
 {
     const struct clb_pass *p = x->p;
@@ -103,6 +116,7 @@ bool clb_cuda_begin(struct clb_backend *be, struct clb_acts *x, const struct clb
         x->last_position = p->position[r] > x->last_position ? p->position[r] : x->last_position;
     tell_sequences(be, x);
     tell_tiles(x);
+    tell_wants(x);
     if (be->host->arch->attention == CLB_ATTN_MLA)
         tell_chunks(be, x);
     clb_cuda_graph_begin(be, x);
@@ -171,22 +185,68 @@ static void output_rows(struct clb_backend *be, struct clb_acts *x)
                          x->stream);
 }
 
+static void choose(struct clb_backend *be, struct clb_acts *x)
+{
+    const struct clb_cuda_choose c = {
+        .n_row = x->p->n_logit,
+        .n = be->host->arch->vocab_size,
+        .logits = x->logits,
+        .want = x->there.want,
+        .kept = x->kept,
+        .out = x->candidate,
+    };
+
+    clb_cuda_run_choose(&c, x->stream);
+}
+
 bool clb_cuda_output(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
 {
     if (x->p->n_logit)
         output_rows(be, x);
+    if (x->n_candidate)
+        choose(be, x);
     return clb_cuda_launched(be, x, err, "Logits");
+}
+
+static bool bring(struct clb_acts *x, void *to, const void *from, size_t bytes, struct clb_err *err)
+{
+    return clb_cuda_ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, x->stream), err,
+                       "Logits");
+}
+
+/* Candidates, and rows that are wanted whole, as many as are side by side at once. */
+static bool bring_all(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err)
+{
+    const struct clb_pass *p = x->p;
+    size_t n_vocab = be->host->arch->vocab_size;
+
+    if (x->n_candidate &&
+        !bring(x, p->candidate, x->candidate, x->n_candidate * sizeof *p->candidate, err))
+        return false;
+    for (uint32_t i = 0, n; i < p->n_logit; i += n) {
+        for (n = 0; i + n < p->n_logit && !(x->n_candidate && p->n_candidate[i + n]);)
+            n++;
+        if (n &&
+            !bring(x, out + i * n_vocab, x->logits + i * n_vocab, n * n_vocab * sizeof *out, err))
+            return false;
+        n += n == 0;
+    }
+    return true;
 }
 
 bool clb_cuda_logits(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err)
 {
-    size_t n = (size_t)x->p->n_logit * be->host->arch->vocab_size;
+    return (x->deferred ? clb_cuda_graph_run(be, x, err) : clb_cuda_output(be, x, err)) &&
+           bring_all(be, x, out, err) &&
+           clb_cuda_ok(cudaStreamSynchronize(x->stream), err, "a pass");
+}
 
-    if (!(x->deferred ? clb_cuda_graph_run(be, x, err) : clb_cuda_output(be, x, err)))
-        return false;
-    if (n && !clb_cuda_ok(cudaMemcpyAsync(out, x->logits, n * sizeof *out, cudaMemcpyDeviceToHost,
-                                          x->stream),
-                          err, "Logits"))
-        return false;
-    return clb_cuda_ok(cudaStreamSynchronize(x->stream), err, "a pass");
+bool clb_cuda_fetch(struct clb_backend *be, struct clb_acts *x, uint32_t i, float *out,
+                    struct clb_err *err)
+{
+    size_t n_vocab = be->host->arch->vocab_size;
+
+    return clb_cuda_ok(cudaSetDevice(be->device), err, "choosing the device") &&
+           bring(x, out, x->logits + i * n_vocab, n_vocab * sizeof *out, err) &&
+           clb_cuda_ok(cudaStreamSynchronize(x->stream), err, "a row of logits");
 }

@@ -102,7 +102,14 @@ size_t colibri_session_length(const struct colibri_session *session)
 
 const float *colibri_session_logits(const struct colibri_session *session)
 {
-    return session ? inside_const(session)->logits : NULL;
+    struct clb_err err;
+
+    if (!session || !inside_const(session)->is_ready)
+        return NULL;
+    const float *logits = clb_session_logits(inside((struct colibri_session *)session), &err);
+    if (!logits)
+        clb_api_fail(&err);
+    return logits;
 }
 
 int32_t colibri_session_sample(struct colibri_session *session)
@@ -128,7 +135,7 @@ float colibri_session_logprob(const struct colibri_session *session, int32_t id)
         clb_api_null("session");
         return NAN;
     }
-    if (clb_session_logprob(inside_const(session), id, &p, &err))
+    if (clb_session_logprob(inside((struct colibri_session *)session), id, &p, &err))
         return p;
     clb_api_fail(&err);
     return NAN;

@@ -40,5 +40,17 @@ bool clb_pass_check(const struct clb_pass *p, const struct clb_acts_shape *s, ui
     if (p->top_k > top_k)
         return clb_fail(err, CLB_USAGE, "%u experts per token; activations hold %u", p->top_k,
                         top_k);
+    if (clb_pass_candidates(p) > s->max_candidates)
+        return clb_fail(err, CLB_USAGE, "%u candidates; activations hold %u",
+                        clb_pass_candidates(p), s->max_candidates);
     return true;
+}
+
+uint32_t clb_pass_candidates(const struct clb_pass *p)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; p->n_candidate && i < p->n_logit; i++)
+        n += p->n_candidate[i];
+    return n;
 }

@@ -12,6 +12,7 @@
 
 #include "lib/backend/kv.h"
 #include "lib/backend/weights.h"
+#include "lib/base/candidate.h"
 #include "lib/base/err.h"
 #include "lib/base/pool.h"
 #include "lib/base/slab.h"
@@ -31,6 +32,10 @@ struct clb_pass {
     uint32_t n_logit;
     uint32_t top_k;   /* experts per token; 0: the layer's own */
     bool want_routes; /* moe_scatter shall give routes, even if nobody needs them for the pass */
+    /* [n_logit] how many of the row's largest logits are enough (ties: lowest ids; NaN last), at
+     * most what candidates() says and the vocabulary; 0: the whole row. NULL: whole rows */
+    const uint32_t *n_candidate;
+    struct clb_candidate *candidate; /* where those go: row after row, ascending ids in a row */
 };
 
 /* What Gate and Scatter found, visible to the host. A slot is one (row, rank) pair; slots of one
@@ -74,11 +79,14 @@ struct clb_acts_shape {
     uint32_t max_context; /* the longest sequence */
     uint32_t top_k;       /* the most experts per token of any pass; 0: the model's own */
     enum clb_kv_dtype kv_dtype;
+    uint32_t max_candidates; /* of all rows of a pass */
 };
 
 /* CLB_USAGE when activations of this shape, for top_k experts per token, do not hold the pass. */
 bool clb_pass_check(const struct clb_pass *p, const struct clb_acts_shape *s, uint32_t top_k,
                     struct clb_err *err);
+/* Of all rows of the pass. */
+uint32_t clb_pass_candidates(const struct clb_pass *p);
 
 /* What a backend offers that computes in memory of its own. `bind` comes right after open, then any
  * number of times reserve, uploads, settle; acts and passes after the first of them. */
@@ -101,6 +109,12 @@ struct clb_device_ops {
     /* Passes of several activations may run at the same time, until the next reserve; not those
      * that are watched or want routes. */
     bool (*shares)(const struct clb_backend *be);
+    /* The most candidates that a row of so many logits can have: the others stay there. */
+    uint32_t (*candidates)(uint32_t n_vocab);
+    /* Row i of the logits [n_logit] of the last pass, until the next one begins; inside a pass as
+     * the model counts them. */
+    bool (*fetch)(struct clb_backend *be, struct clb_acts *x, uint32_t i, float *out,
+                  struct clb_err *err);
     /* Sizes of the KV cache as the device stores it. */
     bool (*kv_shape)(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,
                      struct clb_err *err);
@@ -161,7 +175,8 @@ struct clb_backend_ops {
     /* norm, MLP, residual of a dense layer */
     bool (*mlp)(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                 struct clb_err *err);
-    /* final norm, output projection of the rows in logit_row, scale, soft cap: [n_logit][vocab] */
+    /* final norm, output projection of the rows in logit_row, scale, soft cap: [n_logit][vocab],
+     * but for rows that have candidates */
     bool (*logits)(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err);
 };
 

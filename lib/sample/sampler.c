@@ -21,38 +21,20 @@ static const float LOWEST = -28.0f;
 /* Candidates stay in ascending order of id through every filter. */
 struct clb_sampler {
     uint32_t n_vocab;
-    uint32_t n;     /* candidates left */
-    float *value;   /* [n_vocab] logit, later weight exp(logit - max), of candidate i */
-    uint32_t *id;   /* [n_vocab] */
-    float *changed; /* [n_vocab] logits with penalties */
-    float *most;    /* [groups_of(n_vocab)] the largest logit of each group */
-    uint64_t *part; /* [groups_of(n_vocab)] the sum of its weights */
-    bool *seen;     /* [n_vocab] all false between calls */
-    uint64_t *sum;  /* [DIGITS] histogram */
+    uint32_t n_logit; /* to choose from: of all tokens, or of those that the caller left */
+    uint32_t n;       /* candidates left */
+    float *value;     /* [n_vocab] logit, later weight exp(logit - max), of candidate i */
+    uint32_t *id;     /* [n_vocab] number of its logit */
+    float *changed;   /* [n_vocab] logits with penalties, or side by side */
+    float *most;      /* [groups_of(n_vocab)] the largest logit of each group */
+    uint64_t *part;   /* [groups_of(n_vocab)] the sum of its weights */
+    bool *seen;       /* [n_vocab] all false between calls */
+    uint64_t *sum;    /* [DIGITS] histogram */
 };
 
 static uint32_t groups_of(uint32_t n)
 {
     return n / GROUP + (n % GROUP != 0);
-}
-
-static __attribute__((noinline)) bool in_range(float v, float low, float high, const char *name,
-                                               struct clb_err *err)
-{
-    if (v >= low && v <= high) /* false for NaN */
-        return true;
-    clb_fail(err, CLB_USAGE, "%s %g: must be from %g to %g", name, (double)v, (double)low,
-             (double)high);
-    return clb_err_place(err, NULL, name, CLB_NO_OFFSET);
-}
-
-bool clb_sampling_check(const struct clb_sampling *s, struct clb_err *err)
-{
-    return in_range(s->temperature, 0, 1000, "temperature", err) &&
-           in_range(s->top_p, 0, 1, "top_p", err) && in_range(s->min_p, 0, 1, "min_p", err) &&
-           in_range(s->repetition_penalty, 0, 1000, "repetition_penalty", err) &&
-           in_range(s->presence_penalty, -100, 100, "presence_penalty", err) &&
-           in_range(s->frequency_penalty, -100, 100, "frequency_penalty", err);
 }
 
 bool clb_sampler_new(struct clb_sampler **out, uint32_t n_vocab, struct clb_err *err)
@@ -376,7 +358,7 @@ static __attribute__((noinline)) void keep_largest(struct clb_sampler *s, uint64
 /* What the k largest are not less than: as many groups have one that large. */
 static float bound_of_largest(struct clb_sampler *s, uint64_t k)
 {
-    uint32_t n = groups_of(s->n_vocab);
+    uint32_t n = groups_of(s->n_logit);
 
     return k > n ? -INFINITY
                  : value_of((int32_t)(last_key(s, s->most, n, &k, false) ^ 0x80000000u));
@@ -386,7 +368,7 @@ static float bound_of_largest(struct clb_sampler *s, uint64_t k)
 static __attribute__((noinline)) void gather(struct clb_sampler *s, const float *logits, float low)
 {
     s->n = 0;
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
+    for (uint32_t i = 0; i < s->n_logit; i++) {
         if (i % GROUP == 0 && s->most[i / GROUP] < low) {
             i += GROUP - 1;
             continue;
@@ -456,8 +438,8 @@ static float look(struct clb_sampler *s, const float *logits)
 {
     float pad[GROUP], max = -INFINITY;
 
-    for (uint32_t i = 0; i < groups_of(s->n_vocab); i++) {
-        s->most[i] = largest_of(group_at(logits, s->n_vocab, i, pad));
+    for (uint32_t i = 0; i < groups_of(s->n_logit); i++) {
+        s->most[i] = largest_of(group_at(logits, s->n_logit, i, pad));
         max = s->most[i] > max ? s->most[i] : max;
     }
     return max;
@@ -469,11 +451,11 @@ static uint64_t weigh_all(struct clb_sampler *s, const float *logits, float max,
     float pad[GROUP], w[GROUP], low = max + LOWEST * temperature;
     uint64_t sum = 0;
 
-    for (uint32_t i = 0; i < groups_of(s->n_vocab); i++) {
+    for (uint32_t i = 0; i < groups_of(s->n_logit); i++) {
         s->part[i] = 0;
         if (s->most[i] < low)
             continue;
-        weights_of(group_at(logits, s->n_vocab, i, pad), max, temperature, w);
+        weights_of(group_at(logits, s->n_logit, i, pad), max, temperature, w);
         for (int k = 0; k < GROUP; k++)
             s->part[i] += units(w[k]);
         sum += s->part[i];
@@ -490,7 +472,7 @@ static int32_t draw_of_all(struct clb_sampler *s, const float *logits, float max
 
     while (u >= s->part[i])
         u -= s->part[i++];
-    weights_of(group_at(logits, s->n_vocab, i, pad), max, temperature, w);
+    weights_of(group_at(logits, s->n_logit, i, pad), max, temperature, w);
     while (u >= units(w[k]))
         u -= units(w[k++]);
     return (int32_t)(i * GROUP + k);
@@ -516,7 +498,7 @@ static void gather_units(struct clb_sampler *s, const float *logits, float max, 
 static void filter(struct clb_sampler *s, const struct clb_sampling *o, const float *logits,
                    float max)
 {
-    bool by_k = o->top_k > 0 && o->top_k<s->n_vocab, by_p = o->top_p> 0 && o->top_p < 1;
+    bool by_k = o->top_k > 0 && o->top_k<s->n_logit, by_p = o->top_p> 0 && o->top_p < 1;
     float reach = LOWEST;
     uint64_t sum;
 
@@ -549,14 +531,27 @@ static bool filters(const struct clb_sampling *o)
     return o->top_k > 0 || (o->top_p > 0 && o->top_p < 1) || o->min_p > 0;
 }
 
+/* What there is to choose from, as the logits of a vocabulary of its own. */
+static const float *options(struct clb_sampler *s, const struct clb_sampling *o,
+                            const struct clb_draw *d)
+{
+    s->n_logit = d->logits ? s->n_vocab : d->n_candidate;
+    if (d->logits)
+        return penalised(s, o, d);
+    for (uint32_t i = 0; i < d->n_candidate; i++)
+        s->changed[i] = d->candidate[i].logit;
+    return s->changed;
+}
+
+/* The number of a logit; -1: none. */
 static __attribute__((noinline)) int32_t choose(struct clb_sampler *s, const struct clb_sampling *o,
                                                 const struct clb_draw *d)
 {
-    const float *logits = penalised(s, o, d);
+    const float *logits = options(s, o, d);
     uint64_t random = clb_rng_at(o->seed, d->position);
 
     if (o->temperature == 0)
-        return clb_argmax(logits, s->n_vocab);
+        return clb_argmax(logits, s->n_logit);
     float max = look(s, logits);
     if (max == -INFINITY)
         return -1;
@@ -578,8 +573,8 @@ static __attribute__((noinline)) int32_t choose(struct clb_sampler *s, const str
 int32_t clb_sample(struct clb_sampler *s, const struct clb_sampling *o, const struct clb_draw *d)
 {
     struct clb_fp caller = clb_fp_enter();
-    int32_t id = choose(s, o, d);
+    int32_t i = choose(s, o, d);
 
     clb_fp_leave(caller);
-    return id;
+    return i < 0 || d->logits ? i : (int32_t)d->candidate[i].id;
 }

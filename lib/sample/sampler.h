@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/candidate.h"
 #include "lib/base/err.h"
 
 struct clb_sampling {
@@ -32,6 +33,10 @@ enum { CLB_REPETITION_WINDOW = 64 };
 /* CLB_USAGE naming the field that is out of range (or not a number). */
 bool clb_sampling_check(const struct clb_sampling *s, struct clb_err *err);
 
+/* How many of the largest logits decide every choice (ties: those of the lowest ids); 0: all may.
+ */
+uint32_t clb_sampling_candidates(const struct clb_sampling *s);
+
 /* Scratch for one thread, sized for a vocabulary; sampling allocates nothing. */
 struct clb_sampler;
 bool clb_sampler_new(struct clb_sampler **out, uint32_t n_vocab, struct clb_err *err);
@@ -39,7 +44,11 @@ void clb_sampler_free(struct clb_sampler *s); /* NULL is fine */
 uint64_t clb_sampler_bytes(uint32_t n_vocab);
 
 struct clb_draw {
-    const float *logits;   /* [vocab] */
+    const float *logits; /* [vocab]; NULL: of candidates only */
+    /* [n_candidate] at least those that clb_sampling_candidates() asks for, or the vocabulary;
+     * ascending ids. They give the same token as all logits */
+    const struct clb_candidate *candidate;
+    uint32_t n_candidate;
     const int32_t *recent; /* [n_recent] the sequence so far, each < vocab */
     size_t n_recent;
     uint64_t position; /* of the token that is chosen: counts the generator */

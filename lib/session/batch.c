@@ -86,6 +86,7 @@ static bool run_options(struct clb_runner_options *r, const struct clb_batch_opt
             .max_context = o->context,
             .top_k = o->experts_per_token,
             .kv_dtype = o->kv_dtype,
+            .max_candidates = o->max_sessions * clb_most_candidates(m),
         },
         .n_block = (uint32_t)n_block,
         .profile = o->profile,
@@ -248,6 +249,15 @@ static void give_prompts(struct clb_batch *b, struct budget *left)
     }
 }
 
+/* Logits that decide what comes next, where the device can tell them; 0: all may. */
+static uint32_t count_candidates(const struct clb_batch *b, const struct clb_session *s)
+{
+    uint32_t n = s->reads_logits ? 0 : clb_sampling_candidates(&s->sampling);
+    uint32_t most = clb_most_candidates(b->run.model);
+
+    return n > most ? 0 : least_of(n, b->run.model->reader.arch.vocab_size);
+}
+
 /* Puts the pass together. */
 static void collect(struct clb_batch *b)
 {
@@ -260,7 +270,7 @@ static void collect(struct clb_batch *b)
     b->n_order = 0;
     for (uint32_t i = 0; i < b->max_sessions; i++) {
         b->session[i].n_row = 0;
-        b->session[i].logits = NULL;
+        clb_session_forget_logits(&b->session[i]);
     }
     give_decoding(b, &left);
     give_prompts(b, &left);
@@ -268,19 +278,20 @@ static void collect(struct clb_batch *b)
     for (uint32_t i = 0; i < b->n_order; i++) {
         struct clb_session *s = b->order[i];
         bool last = s->kv.length + s->n_row == s->n_token;
+        enum clb_logits want = s->on_rows ? CLB_LOGITS_ALL
+                               : last     ? CLB_LOGITS_LAST
+                                          : CLB_LOGITS_NONE;
 
-        clb_runner_add(&b->run, &s->kv, s->token + s->kv.length, s->n_row,
-                       s->on_rows ? CLB_LOGITS_ALL
-                       : last     ? CLB_LOGITS_LAST
-                                  : CLB_LOGITS_NONE);
+        s->n_candidate = want == CLB_LOGITS_LAST ? count_candidates(b, s) : 0;
+        clb_runner_add(&b->run, &s->kv, s->token + s->kv.length, s->n_row, want, s->n_candidate);
     }
 }
 
 /* Hands out the logits that the pass has computed; returns how many sessions are ready. */
 static size_t deliver(struct clb_batch *b)
 {
-    const float *logits = b->logits;
-    uint32_t n_vocab = b->run.model->reader.arch.vocab_size;
+    const struct clb_candidate *candidate = b->run.candidate;
+    uint32_t n_vocab = b->run.model->reader.arch.vocab_size, row = 0;
     size_t ready = 0;
 
     for (uint32_t i = 0; i < b->n_order; i++) {
@@ -288,11 +299,15 @@ static size_t deliver(struct clb_batch *b)
         bool done = is_done(s);
         uint32_t n = s->on_rows ? s->n_row : done;
 
-        if (done) {
-            s->logits = logits + (size_t)(n - 1) * n_vocab;
-            ready++;
-        }
-        logits += (size_t)n * n_vocab;
+        row += n;
+        if (!done)
+            continue;
+        s->is_ready = true;
+        s->logit_row = row - 1;
+        s->logits = s->n_candidate ? NULL : b->logits + (size_t)s->logit_row * n_vocab;
+        s->candidate = candidate;
+        candidate += s->n_candidate;
+        ready++;
     }
     return ready;
 }
@@ -305,7 +320,7 @@ static void call_back(struct clb_batch *b)
 
     for (uint32_t i = 0; i < b->n_order; i++) {
         struct clb_session *s = b->order[i];
-        uint32_t n = s->on_rows ? s->n_row : s->logits != NULL;
+        uint32_t n = s->on_rows ? s->n_row : s->is_ready;
 
         for (uint32_t k = 0; s->on_rows && k < n; k++)
             s->on_rows(s->on_rows_arg, s->kv.length - n + k, logits + (size_t)k * n_vocab);

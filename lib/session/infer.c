@@ -105,7 +105,7 @@ static bool add_rows(struct inference *f, size_t row, size_t end, struct clb_err
             clb_kv_seq_truncate(s, 0); /* of the sequence that had this place before */
         if (!clb_kv_seq_reserve(s, s->length + (uint32_t)n, err))
             return false;
-        clb_runner_add(&f->run, s, job->ids + row, (uint32_t)n, CLB_LOGITS_ALL);
+        clb_runner_add(&f->run, s, job->ids + row, (uint32_t)n, CLB_LOGITS_ALL, 0);
         row += n;
     }
     return true;

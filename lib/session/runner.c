@@ -9,6 +9,8 @@ static void carve_pass(struct clb_runner *r, struct clb_carver *c, const struct 
     r->position = clb_carve(c, s->max_rows, sizeof *r->position);
     r->sequence = clb_carve(c, s->max_rows, sizeof *r->sequence);
     r->logit_row = clb_carve(c, s->max_logits, sizeof *r->logit_row);
+    r->n_candidate = clb_carve(c, s->max_logits, sizeof *r->n_candidate);
+    r->candidate = clb_carve(c, s->max_candidates, sizeof *r->candidate);
     r->seq = clb_carve(c, s->max_seqs, sizeof *r->seq);
 }
 
@@ -189,13 +191,15 @@ void clb_runner_begin(struct clb_runner *r)
         .sequence = r->sequence,
         .seq = r->seq,
         .logit_row = r->logit_row,
+        .n_candidate = r->n_candidate,
+        .candidate = r->candidate,
         .top_k = r->shape.top_k,
         .want_routes = r->profile != NULL,
     };
 }
 
 void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n,
-                    enum clb_logits want)
+                    enum clb_logits want, uint32_t n_candidate)
 {
     struct clb_pass *p = &r->pass;
 
@@ -205,8 +209,10 @@ void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *
         r->token[row] = token[i];
         r->position[row] = kv->length + i;
         r->sequence[row] = p->n_seq;
-        if (want == CLB_LOGITS_ALL || (want == CLB_LOGITS_LAST && i + 1 == n))
-            r->logit_row[p->n_logit++] = row;
+        if (want == CLB_LOGITS_ALL || (want == CLB_LOGITS_LAST && i + 1 == n)) {
+            r->logit_row[p->n_logit] = row;
+            r->n_candidate[p->n_logit++] = n_candidate;
+        }
     }
     r->seq[p->n_seq++] = kv;
 }
@@ -233,4 +239,21 @@ bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err)
     for (uint32_t i = 0; i < r->pass.n_row; i++)
         r->seq[r->sequence[i]]->length++;
     return true;
+}
+
+uint32_t clb_most_candidates(const struct clb_model *m)
+{
+    const struct clb_device_ops *d = m->op->device;
+
+    return d ? d->candidates(m->reader.arch.vocab_size) : 0;
+}
+
+bool clb_runner_fetch(struct clb_runner *r, uint32_t i, float *out, struct clb_err *err)
+{
+    struct clb_model *m = r->model;
+    bool shared = clb_model_take_pass(m, false);
+    bool ok = m->op->device->fetch(m->be, r->acts, i, out, err);
+
+    clb_model_end_pass(m, shared);
+    return ok;
 }

@@ -29,7 +29,8 @@ struct clb_runner {
     struct clb_pass pass;                 /* its arrays, below, are in the host block */
     int32_t *token;                       /* [max_rows] */
     uint32_t *position, *sequence;        /* [max_rows] */
-    uint32_t *logit_row;                  /* [max_logits] */
+    uint32_t *logit_row, *n_candidate;    /* [max_logits] */
+    struct clb_candidate *candidate;      /* [max_candidates] */
     struct clb_kv_seq **seq;              /* [max_seqs] */
 };
 
@@ -53,12 +54,17 @@ void clb_kv_seq_rope(struct clb_kv_seq *s, const struct clb_weights *w, uint32_t
 /* Empties the pass. */
 void clb_runner_begin(struct clb_runner *r);
 /* Appends n tokens behind the `kv->length` positions of a sequence; logits of the last or of all of
- * them, or none. Blocks are reserved. */
+ * them, or none. n_candidate 0: whole rows of logits; else candidates are enough. Blocks are
+ * reserved. */
 enum clb_logits { CLB_LOGITS_NONE, CLB_LOGITS_LAST, CLB_LOGITS_ALL };
 void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *token, uint32_t n,
-                    enum clb_logits want);
-/* Computes; logits [n_logit][vocab]. On success the lengths of the sequences are raised, on failure
- * nothing has changed. */
+                    enum clb_logits want, uint32_t n_candidate);
+/* Computes; logits [n_logit][vocab], candidates into r->candidate. On success the lengths of the
+ * sequences are raised, on failure nothing has changed. */
 bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err);
+/* The most candidates of a row; 0: rows are whole in any case. */
+uint32_t clb_most_candidates(const struct clb_model *m);
+/* Outside of passes: row i of the logits of the last one, of which only candidates have come. */
+bool clb_runner_fetch(struct clb_runner *r, uint32_t i, float *out, struct clb_err *err);
 
 #endif

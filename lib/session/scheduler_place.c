@@ -83,6 +83,7 @@ static bool open_session(struct clb_scheduler *s, struct clb_choice *c, struct c
     if (c->n_saved)
         memcpy(session->token + r->ask.n_ids, c->saved, c->n_saved * sizeof *c->saved);
     session->n_token = (uint32_t)r->ask.n_ids + c->n_saved;
+    session->reads_logits = r->ask.logprobs || r->ask.n_logprob;
     if (r->ask.to.on_row && c->index == 0) {
         session->on_rows = give_row;
         session->on_rows_arg = c;

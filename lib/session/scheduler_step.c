@@ -349,7 +349,7 @@ static void choose_all(struct clb_scheduler *s)
         enum clb_ending why;
         struct clb_err err;
 
-        if (c->session->logits) {
+        if (c->session->is_ready) {
             uint32_t before = c->n_new;
             bool ended = choose(c, &why, &err);
 

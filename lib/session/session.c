@@ -21,7 +21,8 @@ bool clb_session_open(struct clb_session **out, struct clb_batch *b,
         s->n_token = 0;
         s->limit = b->context;
         clb_kv_seq_rope(&s->kv, &b->run.model->weights, s->limit);
-        s->logits = NULL;
+        s->reads_logits = false;
+        clb_session_forget_logits(s);
         s->on_rows = NULL;
         s->most_row = UINT32_MAX;
         *out = s;
@@ -93,23 +94,46 @@ bool clb_session_rewind(struct clb_session *s, size_t length, struct clb_err *er
     if (length == s->n_token)
         return true;
     s->n_token = (uint32_t)length;
-    s->logits = NULL;
+    clb_session_forget_logits(s);
     clb_kv_seq_truncate(&s->kv, s->n_token);
     return true;
+}
+
+static bool is_ready(const struct clb_session *s, struct clb_err *err)
+{
+    return s->is_ready ||
+           clb_fail(err, CLB_USAGE, "the session has no logits: feed tokens and step first");
+}
+
+const float *clb_session_logits(struct clb_session *s, struct clb_err *err)
+{
+    if (!is_ready(s, err))
+        return NULL;
+    if (!s->logits) {
+        uint64_t at = (uint64_t)s->logit_row * s->batch->run.model->reader.arch.vocab_size;
+
+        if (!clb_runner_fetch(&s->batch->run, s->logit_row, s->batch->logits + at, err))
+            return NULL;
+        s->logits = s->batch->logits + at;
+        s->reads_logits = true;
+    }
+    return s->logits;
 }
 
 bool clb_session_sample(struct clb_session *s, int32_t *id, struct clb_err *err)
 {
     const struct clb_draw draw = {
         .logits = s->logits,
+        .candidate = s->candidate,
+        .n_candidate = s->n_candidate,
         .recent = s->token,
         .n_recent = s->kv.length,
         .position = s->kv.length,
     };
 
     *id = -1;
-    if (!s->logits)
-        return clb_fail(err, CLB_USAGE, "the session has no logits: feed tokens and step first");
+    if (!is_ready(s, err))
+        return false;
     *id = clb_sample(s->batch->sampler, &s->sampling, &draw);
     if (*id < 0)
         return clb_fail(err, CLB_FAILED,
@@ -118,12 +142,13 @@ bool clb_session_sample(struct clb_session *s, int32_t *id, struct clb_err *err)
     return true;
 }
 
-bool clb_session_logprob(const struct clb_session *s, int32_t id, float *p, struct clb_err *err)
+bool clb_session_logprob(struct clb_session *s, int32_t id, float *p, struct clb_err *err)
 {
-    if (!s->logits)
-        return clb_fail(err, CLB_USAGE, "the session has no logits: feed tokens and step first");
-    if (!check_ids(s, &id, 1, err))
+    if (!is_ready(s, err) || !check_ids(s, &id, 1, err))
         return false;
-    *p = clb_logprob(s->logits, s->batch->run.model->reader.arch.vocab_size, (uint32_t)id);
+    const float *logits = clb_session_logits(s, err);
+    if (!logits)
+        return false;
+    *p = clb_logprob(logits, s->batch->run.model->reader.arch.vocab_size, (uint32_t)id);
     return true;
 }

@@ -69,6 +69,10 @@ static inline void __syncthreads(void)
 {
     emu_block_barrier();
 }
+static inline int __syncthreads_count(int vote)
+{
+    return emu_block_count(vote != 0);
+}
 static inline void __syncwarp(unsigned mask = ~0u)
 {
     emu_warp_barrier(mask, EMU_SYNC);

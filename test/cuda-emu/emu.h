@@ -27,8 +27,10 @@ extern emu_view emu_self;
 [[noreturn]] void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 void emu_block_barrier(void);
+/* The same; returns how many threads voted. */
+int emu_block_count(bool vote);
 /* Waits for all lanes of mask, which must be in a call of the same kind. */
-enum emu_kind { EMU_SYNC, EMU_SHUFFLE, EMU_VOTE, EMU_MATCH, EMU_MMA };
+enum emu_kind { EMU_SYNC, EMU_COUNT, EMU_SHUFFLE, EMU_VOTE, EMU_MATCH, EMU_MMA };
 void emu_warp_barrier(unsigned mask, emu_kind kind);
 int emu_lane(void);
 /* Lane `from`'s value; every lane of mask calls. */

@@ -63,6 +63,7 @@ static struct {
     std::vector<shared_block> shared; /* the first is the dynamic one */
     emu_clock clock;
     uint16_t warp_epoch[MAX_THREADS / WARP];
+    int votes, counted; /* of the block: at the barrier to come, at the last one */
     bool backwards, copies_early;
     void *scheduler, *scheduler_fake;
     const void *scheduler_stack;
@@ -265,15 +266,31 @@ static bool release(void)
     if (!waiting || waiting + done != emu.n)
         return false;
     emu.clock.now++;
-    for (int i = 0; i < emu.n; i++)
-        if (emu.fibers[i].at == AT_BLOCK)
+    emu.counted = emu.votes;
+    emu.votes = 0;
+    for (int i = 0, kind = -1; i < emu.n; i++)
+        if (emu.fibers[i].at == AT_BLOCK) {
+            emu.current = i;
+            if (kind >= 0 && emu.fibers[i].kind != kind)
+                emu_die("threads of a block meet at different barriers");
+            kind = emu.fibers[i].kind;
             emu.fibers[i].at = READY;
+        }
     return true;
 }
 
 void emu_block_barrier(void)
 {
+    me()->kind = EMU_SYNC;
     park(AT_BLOCK);
+}
+
+int emu_block_count(bool vote)
+{
+    me()->kind = EMU_COUNT;
+    emu.votes += vote;
+    park(AT_BLOCK);
+    return emu.counted;
 }
 
 int emu_lane(void)

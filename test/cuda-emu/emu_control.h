@@ -33,6 +33,8 @@ void emu_forget_wait(int n);
 void emu_fail(const char *function, int n, cudaError_t e);
 /* Calls of a function so far. */
 uint64_t emu_calls(const char *function);
+/* Bytes that copies of this kind have moved so far. */
+uint64_t emu_copied(enum cudaMemcpyKind kind);
 /* Whether a library of NVIDIA is installed (at first none is), and a function that none has (or
  * NULL): "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2". */
 void emu_library(const char *file, bool there, const char *lacks);

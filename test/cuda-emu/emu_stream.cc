@@ -185,10 +185,13 @@ static void check_copy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
         emu_die("%s: a copy of kind %d is called kind %d", call, is, kind);
 }
 
+static uint64_t copied[cudaMemcpyDeviceToDevice + 1]; /* bytes of each kind */
+
 /* Copies reach all devices, whether or not kernels do. */
 static void copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     check_copy(to, from, bytes, kind, "a copy that waited");
+    copied[kind] += bytes;
     emu_open_device(-1);
     if (bytes)
         memcpy(to, from, bytes);
@@ -229,6 +232,12 @@ static void copy_async(void *to, const void *from, size_t bytes, cudaMemcpyKind 
 }
 
 extern "C" {
+uint64_t emu_copied(cudaMemcpyKind kind)
+{
+    emu_turn turn;
+
+    return copied[kind];
+}
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     EMU_CALL(cudaMemcpy);

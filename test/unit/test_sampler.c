@@ -404,6 +404,28 @@ static void fill_logits(float *logits, uint32_t n, uint32_t round)
     }
 }
 
+/* From the k largest logits, as a device gives them: -0 comes as 0. */
+static int32_t choose_of_largest(const float *logits, uint32_t n, uint32_t k,
+                                 const struct clb_sampling *o, uint64_t position)
+{
+    static struct clb_candidate c[MANY];
+    static struct rank r[MANY];
+    const struct clb_draw d = { .candidate = c, .n_candidate = k, .position = position };
+    struct clb_sampler *s;
+    struct clb_err err;
+
+    for (uint32_t i = 0; i < n; i++)
+        r[i] = (struct rank){ logits[i] > -INFINITY ? logits[i] : -INFINITY, (int32_t)i, 0 };
+    qsort(r, n, sizeof *r, likelier);
+    qsort(r, k, sizeof *r, lower_id);
+    for (uint32_t i = 0; i < k; i++)
+        c[i] = (struct clb_candidate){ (uint32_t)r[i].id, logits[r[i].id] + 0.0f };
+    CHECK(clb_sampler_new(&s, n, &err));
+    int32_t id = clb_sample(s, o, &d);
+    clb_sampler_free(s);
+    return id;
+}
+
 static void what_is_skipped_would_not_be_chosen(void)
 {
     static const float temperature[] = { 0, 0.05f, 0.7f, 1, 30 },
@@ -420,11 +442,29 @@ static void what_is_skipped_would_not_be_chosen(void)
             .min_p = min_p[clb_rng_at(round, 3) % 4],
             .seed = round,
         };
+        uint32_t few = clb_sampling_candidates(&o), k = few + round % 3 * 7;
+
         fill_logits(logits, n, round);
-        for (uint64_t p = 0; p < 5; p++)
+        for (uint64_t p = 0; p < 5; p++) {
             CHECK_EQ(choose(logits, n, &o, p), by_sorting(logits, n, &o, p));
+            if (few)
+                CHECK_EQ(choose_of_largest(logits, n, k < n ? k : n, &o, p),
+                         by_sorting(logits, n, &o, p));
+        }
         CHECK_EQ(clb_argmax(logits, n), by_sorting(logits, n, &(struct clb_sampling){ 0 }, 0));
     }
+}
+
+/* Penalties may make any logit the largest. */
+static void some_choices_need_all_logits(void)
+{
+    CHECK_EQ(clb_sampling_candidates(&(struct clb_sampling){ .top_k = 5 }), 1);
+    CHECK_EQ(clb_sampling_candidates(&(struct clb_sampling){ .temperature = 1, .top_k = 5 }), 5);
+    CHECK_EQ(clb_sampling_candidates(&(struct clb_sampling){ .temperature = 1, .top_p = 0.5f }), 0);
+    CHECK_EQ(clb_sampling_candidates(&(struct clb_sampling){ .repetition_penalty = 1.1f }), 0);
+    CHECK_EQ(clb_sampling_candidates(&(struct clb_sampling){ .repetition_penalty = 1 }), 1);
+    CHECK_EQ(clb_sampling_candidates(&(struct clb_sampling){ .presence_penalty = -1 }), 0);
+    CHECK_EQ(clb_sampling_candidates(&(struct clb_sampling){ .frequency_penalty = 1 }), 0);
 }
 
 static void logprob_is_log_softmax(void)
@@ -536,6 +576,7 @@ int main(void)
     TEST(same_seed_and_position_same_token);
     TEST(selection_equals_sorting);
     TEST(what_is_skipped_would_not_be_chosen);
+    TEST(some_choices_need_all_logits);
     TEST(logprob_is_log_softmax);
     TEST(top_logprobs_are_the_likeliest);
     TEST(floating_point_state_of_the_caller);
