@@ -262,7 +262,9 @@ COLIBRI_API int colibri_session_rewind(struct colibri_session *session, size_t l
 /* Tokens computed. */
 COLIBRI_API size_t colibri_session_length(const struct colibri_session *session);
 /* After a step in which this session finished its fed tokens: its logits [vocab], borrowed until
- * the next step; else NULL. */
+ * the next step; else NULL. A GPU keeps logits of which sampling needs only the largest (greedy,
+ * top_k, no penalties): then this fetches them, NULL if that fails, and later steps bring them
+ * along. Who only samples should not ask. */
 COLIBRI_API const float *colibri_session_logits(const struct colibri_session *session);
 /* Chooses the next token from the logits (does not feed it). -1 when there are no logits. */
 COLIBRI_API int32_t colibri_session_sample(struct colibri_session *session);

@@ -83,6 +83,31 @@ static void missing_syncthreads_is_found(void)
         CHECK(!sums_are_right<false>());
 }
 
+// Every thread learns how many voted, twice with nothing between; a thread that waits at another
+// barrier is a mistake.
+static __global__ void count_votes(int *out, unsigned elsewhere)
+{
+    int n = __syncthreads_count(threadIdx.x % 3 == 0);
+
+    n = 1000 * n + __syncthreads_count(threadIdx.x > 9);
+    if (threadIdx.x == elsewhere)
+        __syncthreads();
+    else
+        __syncthreads_count(1);
+    out[threadIdx.x] = n;
+}
+
+static void votes_of_a_block(void)
+{
+    stream s;
+    device<int> out(40);
+
+    CHECK(dies("different barriers", [&] { CLB_LAUNCH(count_votes, 1, 40, 0, s.s, out.p, 17u); }));
+    CLB_LAUNCH(count_votes, 1, 40, 0, s.s, out.p, 40u);
+    for (int n : out.get())
+        CHECK_EQ(n, 14030);
+}
+
 // Lanes hand a value on through shared memory: that needs __syncwarp, a shuffle orders nothing.
 template <bool BARRIER> static __global__ void hand_on(int *out)
 {
@@ -501,6 +526,7 @@ int main(void)
     TEST(grid_and_block);
     TEST(barriers_and_shared_memory);
     TEST(missing_syncthreads_is_found);
+    TEST(votes_of_a_block);
     TEST(missing_syncwarp_is_found);
     TEST(warp_operations);
     TEST(lanes_that_miss_each_other);
