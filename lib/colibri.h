@@ -84,6 +84,16 @@ enum colibri_numa {
     COLIBRI_NUMA_OFF = 3
 };
 
+/* Experts that do not fit on the GPUs. COPY: those used last are there, others are copied when they
+ * are needed, with the bits as if all were there. CPU: those that do not fit when the first batch
+ * opens are multiplied by the CPU, in its own arithmetic. AUTO: what is guessed to take less time
+ * on this machine. */
+enum colibri_gpu_experts {
+    COLIBRI_GPU_EXPERTS_COPY = 0,
+    COLIBRI_GPU_EXPERTS_CPU = 1,
+    COLIBRI_GPU_EXPERTS_AUTO = 2
+};
+
 /* Of `total` bytes of experts, `done` have been copied to the GPU. */
 typedef void colibri_upload_fn(void *arg, uint64_t done, uint64_t total);
 
@@ -93,7 +103,7 @@ struct colibri_load_options {
     /* NULL: the best; "scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm": this one */
     const char *cpu_level;
     /* "cpu", "cuda"; NULL or "auto": a GPU where this build and machine have one that can run the
-     * model, else the CPU */
+     * model, with the first batch that is opened; else the CPU */
     const char *backend;
     /* Most bytes for everything that the model and its sessions need; 0: no limit. With one, expert
      * weights are cached instead of mapped, and activation slabs are off. */
@@ -112,11 +122,12 @@ struct colibri_load_options {
      * results have the bits of one. */
     uint32_t n_devices, devices[16];
     /* Most bytes of the memory of each; 0: what is free. What does not fit stays in the memory of
-     * the host, and is copied when it is needed. */
+     * the host: see gpu_experts. */
     uint64_t gpu_memory;
     bool gpu_dense_library; /* bf16 and fp16 matrices that are not of experts by cuBLASLt */
     colibri_upload_fn *on_upload; /* may be NULL; called by the first call that needs the weights */
     void *on_upload_arg;
+    int32_t gpu_experts; /* enum colibri_gpu_experts */
 };
 
 /* NULL: colibri_last_error() says why. */
@@ -153,7 +164,11 @@ struct colibri_model_info {
     int32_t top_k;
     uint32_t n_text_eos; /* the last of eos_token that only the tokenizer names: text ends there */
     bool has_chat_template;
-    const char *no_device; /* why backend "auto" did not take a GPU; "": this build has none */
+    /* Why backend "auto" did not take a GPU; "": this build has none. Auto decides when the first
+     * batch opens, or colibri_infer is called for the first time: ask again then. */
+    const char *no_device;
+    const char *offload; /* of experts that do not fit on the GPU, in words; "": all do, or it was
+                            not decided yet */
 };
 COLIBRI_API int colibri_model_info(const struct colibri_model *model,
                                    struct colibri_model_info *info);

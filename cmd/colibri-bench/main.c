@@ -60,6 +60,7 @@ static bool check_form(const struct args *a, struct clb_err *err)
         { "--backend", a->o.where.backend != NULL, SPEED | QUALITY },
         { "--device", a->o.where.device != NULL, SPEED | QUALITY },
         { "--gpu-dense", a->o.where.gpu_dense != NULL, SPEED | QUALITY },
+        { "--gpu-experts", a->o.where.gpu_experts != NULL, SPEED | QUALITY },
         { "--gpu-memory", a->o.where.gpu_memory > 0, SPEED | QUALITY },
         { "-f", a->force, SPEED },
     };
@@ -182,6 +183,8 @@ static bool measure_all(struct bench_run *run, struct bench_models *m, struct be
             ok = get_tokens(&tokens, a, info->vocab_size, err);
         for (uint32_t b = 0; ok && b < a->batch.n; b++)
             ok = bench_measure(run++, m->model, a->batch.value[b], &tokens, &a->o, source, err);
+        if (ok && colibri_model_info(m->model, info) != COLIBRI_OK) /* where it has run */
+            ok = clb_engine_fail(err);
     }
     clb_free(tokens.id);
     return ok;

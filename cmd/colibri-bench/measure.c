@@ -55,7 +55,7 @@ static bool meter_open(struct meter *m, const struct colibri_model *model, struc
     };
 
     m->info.size = sizeof m->info;
-    if (colibri_model_info(model, &m->info) || colibri_batch_open(&m->batch, model, &bo))
+    if (colibri_batch_open(&m->batch, model, &bo) || colibri_model_info(model, &m->info))
         return clb_engine_fail(err);
     m->session = clb_new(m->n, sizeof(struct colibri_session *), err);
     m->seconds = clb_new((size_t)2 * (BENCH_STAGES + 1) * o->repeats, sizeof *m->seconds, err);

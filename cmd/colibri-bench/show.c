@@ -191,6 +191,8 @@ static void show_model(const struct bench_result *r, FILE *f)
             clb_human_bytes(a, i->file_bytes), i->expert_dtype, i->dense_dtype,
             clb_human_bytes(b, i->bytes_per_token));
     fprintf(f, "Machine  %s\n", i->device);
+    if (*i->offload)
+        fprintf(f, "         %s\n", i->offload);
     if (r->load_known)
         fprintf(f, "Load     %.2f %.2f %.2f before, %.2f %.2f %.2f after (/proc/loadavg)\n",
                 r->before[0], r->before[1], r->before[2], r->after[0], r->after[1], r->after[2]);

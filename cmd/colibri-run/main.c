@@ -59,7 +59,8 @@ static bool open_scheduler(struct run *r, struct clb_err *err)
     so.max_sequences = so.max_queue = r->n_session;
     r->plan.size = sizeof r->plan;
     if (colibri_plan_scheduler(r->model, &so, &r->plan) != COLIBRI_OK ||
-        colibri_scheduler_open(&r->scheduler, r->model, &so) != COLIBRI_OK)
+        colibri_scheduler_open(&r->scheduler, r->model, &so) != COLIBRI_OK ||
+        colibri_model_info(r->model, &r->info) != COLIBRI_OK) /* where it runs is decided now */
         return clb_engine_fail(err);
     if (o->mode != RUN_ONE)
         clb_progress_start_count("running", most, "prompts", o->common.quiet);

@@ -41,6 +41,8 @@ void run_print_setup(const struct run *r)
     fprintf(stderr, "device       %s: %s\n", i->backend, i->device);
     if (*i->no_device)
         fprintf(stderr, "             no GPU: %s\n", i->no_device);
+    if (*i->offload)
+        fprintf(stderr, "             %s\n", i->offload);
     fprintf(stderr, "KV cache     %s, context %u, %u session%s side by side\n",
             clb_engine_kv_word(r->plan.kv_dtype), r->plan.context, r->n_session,
             r->n_session > 1 ? "s" : "");

@@ -295,7 +295,8 @@ bool serve_engine_open(struct serve_engine **out, struct serve *s, struct clb_er
     e->plan.size = sizeof e->plan;
     if (colibri_plan_scheduler(s->model, &so, &e->plan) != COLIBRI_OK ||
         colibri_scheduler_open(&e->scheduler, s->model, &so) != COLIBRI_OK ||
-        colibri_scheduler_stats(e->scheduler, &stats) != COLIBRI_OK)
+        colibri_scheduler_stats(e->scheduler, &stats) != COLIBRI_OK ||
+        colibri_model_info(s->model, &s->info) != COLIBRI_OK) /* where it runs is decided now */
         return clb_engine_fail(err);
     s->context = stats.context;
     s->kv_tokens = stats.kv_blocks * stats.kv_block_tokens;

@@ -93,6 +93,8 @@ static bool announce(struct serve *s, struct clb_err *err)
         serve_log_text(&l, "url", clb_str(url.p));
         serve_log_text(&l, "model", clb_str(s->name));
         serve_log_text(&l, "device", clb_str(s->info.device));
+        if (*s->info.offload)
+            serve_log_text(&l, "offload", clb_str(s->info.offload));
         serve_log_count(&l, "context", s->context);
         serve_log_count(&l, "kv_tokens", s->kv_tokens);
         serve_log_text(&l, "kv_dtype", clb_str(clb_engine_kv_word(p->kv_dtype)));

@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
+#include "kernels/cuda/cuda_host.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_libs.h"
 #include "lib/backend/backend.h"
@@ -131,6 +132,10 @@ struct clb_backend {
     unsigned n_peer;
     struct clb_cuda_peer *peer; /* [n_peer] owned */
     uint32_t *share; /* [n_layer][n_peer + 2] see clb_cuda_share; NULL: not decided; owned */
+    enum clb_offload offload;
+    struct clb_backend *cpu; /* borrowed: another backend, for experts that do not fit; or NULL */
+    uint64_t n_host;         /* experts of all layers that it multiplies */
+    char offload_text[240];
 
     const struct clb_weights *host; /* what it was bound to */
     bool has[CLB_CUDA_KINDS];       /* kinds of its matrices */
@@ -195,6 +200,19 @@ struct clb_cuda_peer_acts {
     /* of the layer at hand */
     uint32_t first_slot, n_slot, n_row;
     const void *rows; /* [n_row] on the first device */
+};
+
+/* What a pass needs for experts on the CPU. */
+struct clb_cuda_host_acts {
+    uint8_t *pin;         /* all of it is pinned; NULL: there are none */
+    float *rows, *out;    /* [R][ld_hidden], [S][ld_hidden] */
+    struct clb_acts *cpu; /* of the other backend: nobody looks inside here */
+    cudaStream_t stream;
+    cudaEvent_t done;
+    /* of the layer at hand */
+    uint32_t n_active;
+    bool has_begun;
+    struct clb_cuda_host_layer layer;
 };
 
 /* What the kernels of a pass depend on, and the graph of such passes. */
@@ -266,7 +284,8 @@ struct clb_acts {
 
     struct clb_cuda_peer_acts *peer; /* [n_peer] owned */
     uint32_t *pack_row;              /* [n_peer][R] */
-    bool is_spread;                  /* peers have the rows of this layer */
+    bool is_spread;                  /* experts of devices have been asked in this layer */
+    struct clb_cuda_host_acts host;
     cudaEvent_t ready;               /* what other devices read is there */
 
     /* what the host learns of routes: pinned */
@@ -331,6 +350,11 @@ static inline bool clb_cuda_resident(const struct clb_backend *be)
 {
     return be->experts.n_filled == be->experts.n_local;
 }
+/* Nobody but devices multiplies, and nothing is copied. */
+static inline bool clb_cuda_alone(const struct clb_backend *be)
+{
+    return clb_cuda_resident(be) && !be->n_host;
+}
 /* The next of the active experts from *i on that can be on the device together, of those with a
  * block: call_block says where they are. *i moves behind them. */
 bool clb_cuda_experts_group(struct clb_backend *be, struct clb_acts *x, uint32_t layer,
@@ -366,7 +390,8 @@ void *clb_cuda_peer_get(struct clb_backend *be, struct clb_cuda_peer *p, uint64_
                         const char *what, struct clb_err *err);
 void clb_cuda_peer_put(struct clb_backend *be, struct clb_cuda_peer *p, void *at, uint64_t bytes);
 
-/* The first expert of a layer that device d of the backend has (0: the first device). */
+/* The first expert of a layer that device d of the backend has (0: the first device). Those below
+ * all are the CPU's. */
 static inline uint32_t clb_cuda_share(const struct clb_backend *be, uint32_t layer, uint32_t d)
 {
     return be->share[layer * (size_t)(be->n_peer + 2) + d];
@@ -376,12 +401,16 @@ static inline uint32_t clb_cuda_share(const struct clb_backend *be, uint32_t lay
 bool clb_cuda_shares_reserve(struct clb_backend *be, uint64_t left, uint64_t run_bytes,
                              struct clb_err *err);
 void clb_cuda_shares_free(struct clb_backend *be);
+bool clb_cuda_experts_want(const struct clb_backend *be, uint32_t layer, uint32_t expert);
 bool clb_cuda_shares_upload(struct clb_backend *be, uint32_t layer, uint32_t expert,
                             const uint8_t *block, struct clb_err *err);
 bool clb_cuda_shares_settle(struct clb_backend *be, struct clb_err *err);
 
 bool clb_cuda_spread_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
 void clb_cuda_spread_free(struct clb_backend *be, struct clb_acts *x);
+/* Pinned memory of all peers. */
+uint64_t clb_cuda_spread_host_bytes(const struct clb_backend *be, const struct clb_acts *x,
+                                    const struct clb_arch *a);
 /* Peers are given their rows of the layer, multiply them and send results back; a second call for
  * the layer does nothing. The pass's routes are known. After the join they are there. */
 bool clb_cuda_spread(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
@@ -402,10 +431,34 @@ struct clb_cuda_site {
 void clb_cuda_run_experts(const struct clb_backend *be, const struct clb_acts *x,
                           const struct clb_layer *l, const struct clb_cuda_site *s);
 
+/* -- cuda_host.c: experts on the CPU; cuda_offload.c: whether there are any -------------------- */
+
+/* Pinned memory; 0: not needed. */
+uint64_t clb_cuda_host_bytes(const struct clb_backend *be, const struct clb_acts *x,
+                             const struct clb_arch *a);
+bool clb_cuda_host_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
+void clb_cuda_host_free(struct clb_backend *be, struct clb_acts *x);
+/* The rows of the layer are on their way; its routes are there. */
+bool clb_cuda_host_fetch(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                         struct clb_err *err);
+void clb_cuda_host_routed(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l);
+/* Multiplies those of its experts that have a block; results are on their way to the device, and
+ * there after the join. */
+bool clb_cuda_host_run(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                       const uint8_t *const *block, struct clb_err *err);
+bool clb_cuda_host_join(struct clb_acts *x, struct clb_err *err);
+
+/* Of n_rest experts of all layers, for which there is no room: how many the CPU multiplies. The
+ * first device has room for n_slot; peers have n_peer. */
+bool clb_cuda_offload_decide(struct clb_backend *be, uint64_t n_rest, uint64_t n_slot,
+                             uint64_t n_peer, uint64_t *n_host, struct clb_err *err);
+
 /* -- cuda_acts.c ------------------------------------------------------------------------------- */
 
 uint64_t clb_cuda_acts_bytes(const struct clb_backend *be, const struct clb_arch *a,
                              const struct clb_acts_shape *s);
+uint64_t clb_cuda_acts_host_bytes(const struct clb_backend *be, const struct clb_arch *a,
+                                  const struct clb_acts_shape *s);
 bool clb_cuda_acts_new(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
                        const struct clb_acts_shape *s, struct clb_err *err);
 void clb_cuda_acts_free(struct clb_backend *be, struct clb_acts *x);

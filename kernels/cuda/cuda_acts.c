@@ -225,6 +225,23 @@ uint64_t clb_cuda_acts_bytes(const struct clb_backend *be, const struct clb_arch
     return measure(&x, be, a, s) ? x.bytes : UINT64_MAX;
 }
 
+uint64_t clb_cuda_acts_host_bytes(const struct clb_backend *be, const struct clb_arch *a,
+                                  const struct clb_acts_shape *s)
+{
+    struct clb_carver here = { 0 };
+    struct clb_acts x;
+    uint64_t sum;
+
+    if (!measure(&x, be, a, s))
+        return UINT64_MAX;
+    lay_out_told(&x.here, &here, &x);
+    lay_out_routes(&x, &here, a);
+    return !here.overflow && clb_add(here.at, clb_cuda_spread_host_bytes(be, &x, a), &sum) &&
+                   clb_add(sum, clb_cuda_host_bytes(be, &x, a), &sum)
+               ? sum
+               : UINT64_MAX;
+}
+
 /* -- new and free ------------------------------------------------------------------------------ */
 
 static bool take_memory(struct clb_backend *be, struct clb_acts *x, const struct clb_arch *a,
@@ -246,7 +263,7 @@ static bool take_memory(struct clb_backend *be, struct clb_acts *x, const struct
     lay_out_routes(x, &here, a);
     return clb_cuda_ok(cudaStreamCreateWithFlags(&x->stream, cudaStreamNonBlocking), err,
                        "a stream") &&
-           clb_cuda_spread_new(be, x, err);
+           clb_cuda_spread_new(be, x, err) && clb_cuda_host_new(be, x, err);
 }
 
 bool clb_cuda_acts_new(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
@@ -286,6 +303,7 @@ void clb_cuda_acts_free(struct clb_backend *be, struct clb_acts *x)
     cudaSetDevice(be->device);
     clb_cuda_graph_free(x);
     clb_cuda_spread_free(be, x);
+    clb_cuda_host_free(be, x);
     if (x->stream) {
         cudaStreamSynchronize(x->stream);
         cudaStreamDestroy(x->stream);

@@ -54,6 +54,8 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
         return false;
     be->n_cta = (unsigned)d.n_sm * 4;
     be->no_graphs = o->devices.n > 1;
+    be->cpu = o->cpu;
+    be->offload = o->cpu ? o->offload : CLB_OFFLOAD_COPY;
     be->major = d.major;
     snprintf(be->name, sizeof be->name, "sm_%d%d", d.major, d.minor);
     if (!clb_cuda_peers_open(be, &o->devices, o->device_memory, err) ||
@@ -104,6 +106,8 @@ static unsigned cuda_threads(const struct clb_backend *be)
 static void cuda_watch(struct clb_backend *be, struct clb_pool_use *use)
 {
     be->watched = use != NULL;
+    if (be->n_host)
+        clb_backend_cpu.watch(be->cpu, use);
 }
 
 /* -- memory of the device ---------------------------------------------------------------------- */
@@ -133,6 +137,16 @@ static bool cuda_reserve(struct clb_backend *be, uint64_t run_bytes, bool *wante
     for (unsigned i = 0; i < be->n_peer; i++)
         *wanted = *wanted || !be->peer[i].is_full;
     return true;
+}
+
+static bool cuda_copies(const struct clb_backend *be)
+{
+    return be->experts.n_slot < be->experts.n_local;
+}
+
+static const char *cuda_offload(const struct clb_backend *be)
+{
+    return be->offload_text;
 }
 
 static bool cuda_kv_shape(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,
@@ -214,9 +228,13 @@ static const struct clb_device_ops device = {
     .bind = clb_cuda_bind,
     .available = cuda_available,
     .reserve = cuda_reserve,
+    .wants = clb_cuda_experts_want,
     .upload = clb_cuda_experts_upload,
     .settle = clb_cuda_experts_settle,
-    .shares = clb_cuda_resident,
+    .shares = clb_cuda_alone,
+    .copies = cuda_copies,
+    .offload = cuda_offload,
+    .acts_host_bytes = clb_cuda_acts_host_bytes,
     .candidates = clb_cuda_most_candidates,
     .fetch = clb_cuda_fetch,
     .kv_shape = cuda_kv_shape,

@@ -57,6 +57,8 @@ bool clb_cuda_experts_open(struct clb_backend *be, struct clb_err *err)
     if (!x->first)
         return false;
     count(x, r);
+    if (be->offload != CLB_OFFLOAD_COPY)
+        x->least = 0;
     x->per_chunk = x->slot_bytes < CHUNK_BYTES ? (uint32_t)(CHUNK_BYTES / x->slot_bytes) : 1;
     x->per_chunk = x->per_chunk < x->n_local ? x->per_chunk : x->n_local;
     x->chunk = clb_new(x->n_local / x->per_chunk + 1, sizeof *x->chunk, err);
@@ -199,11 +201,13 @@ bool clb_cuda_experts_upload(struct clb_backend *be, uint32_t layer, uint32_t ex
     uint32_t number = x->first[layer] + expert;
 
     *full = false;
-    if (be->n_peer && expert >= clb_cuda_share(be, layer, 1))
+    if (!clb_cuda_experts_want(be, layer, expert))
+        return true;
+    if (expert >= clb_cuda_share(be, layer, 1))
         return clb_cuda_shares_upload(be, layer, expert, block, err);
-    bool no_room = x->in_slot[number] == CLB_CUDA_EMPTY && x->n_filled == x->n_slot;
+    bool no_room = x->n_filled == x->n_slot;
     *full = no_room && !be->n_peer;
-    if (no_room || x->in_slot[number] != CLB_CUDA_EMPTY)
+    if (no_room)
         return true;
     uint32_t i = 0;
     while (x->slot[i].expert != CLB_CUDA_EMPTY)

@@ -64,7 +64,7 @@ void clb_cuda_graph_begin(struct clb_backend *be, struct clb_acts *x)
 
     x->pass_shape = shape;
     x->deferred = !be->no_graphs && !x->no_graphs && !be->watched && !p->want_routes &&
-                  clb_cuda_resident(be) && p->n_row == p->n_seq && p->n_row <= MOST_ROWS &&
+                  clb_cuda_alone(be) && p->n_row == p->n_seq && p->n_row <= MOST_ROWS &&
                   (again || find(x));
     if (x->deferred)
         x->last_position = shape.splits * CLB_CUDA_SPLIT - 1;

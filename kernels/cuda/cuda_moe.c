@@ -71,12 +71,14 @@ static bool fetch(struct clb_acts *x, void *to, const void *from, size_t n, stru
 }
 
 /* Waits for them: experts cannot be asked for before. */
-static bool fetch_routes(struct clb_acts *x, const struct clb_cuda_map *m, struct clb_err *err)
+static bool fetch_routes(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
+                         struct clb_err *err)
 {
+    const struct clb_cuda_map *m = &x->map[l->index];
     struct clb_routes *r = &x->routes;
     size_t slots = (size_t)r->n_row * r->top_k;
 
-    if (!fetch(x, x->r_expert, x->chosen, slots, err) ||
+    if (!clb_cuda_host_fetch(be, x, l, err) || !fetch(x, x->r_expert, x->chosen, slots, err) ||
         !fetch(x, x->r_weight, x->weight, slots, err) || !fetch(x, x->r_row, m->row, slots, err) ||
         !fetch(x, x->r_slot, m->slot, slots, err) ||
         !fetch(x, x->r_first, m->first, r->n_expert + 1, err) ||
@@ -93,6 +95,7 @@ static bool fetch_routes(struct clb_acts *x, const struct clb_cuda_map *m, struc
     for (uint32_t e = 0; e < r->n_expert; e++)
         if (r->first[e + 1] > r->first[e])
             x->r_active[r->n_active++] = e;
+    clb_cuda_host_routed(be, x, l);
     return true;
 }
 
@@ -121,19 +124,17 @@ bool clb_cuda_scatter(struct clb_backend *be, struct clb_acts *x, const struct c
     if (!clb_cuda_launched(be, x, err, "Scatter"))
         return false;
     x->is_spread = false;
-    x->routes.at_hand = clb_cuda_resident(be);
+    x->routes.at_hand = clb_cuda_alone(be);
     if (x->routes.at_hand && !x->p->want_routes && !be->n_peer)
         return true;
     *routes = &x->routes;
-    if (!fetch_routes(x, m, err))
+    if (!fetch_routes(be, x, l, err))
         return false;
-    if (be->n_peer) { /* active is ascending, peers have the last experts */
-        uint32_t own = clb_cuda_share(be, l->index, 1), n = x->routes.n_active;
-
-        while (x->routes.n_held < n && x->r_active[n - 1 - x->routes.n_held] >= own)
-            x->routes.n_held++;
-        x->routes.at_hand = x->routes.at_hand || x->routes.n_held == n;
-    }
+    /* active is ascending; peers have the last experts, the first device has those before */
+    uint32_t held = clb_cuda_share(be, l->index, !clb_cuda_resident(be)), n = x->routes.n_active;
+    while (x->routes.n_held < n && x->r_active[n - 1 - x->routes.n_held] >= held)
+        x->routes.n_held++;
+    x->routes.at_hand = x->routes.n_held == n;
     return true;
 }
 
@@ -231,22 +232,25 @@ static void scale_inputs(struct clb_backend *be, struct clb_acts *x, const struc
 bool clb_cuda_moe_experts(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                           const uint8_t *const *block, struct clb_err *err)
 {
-    if (be->host->arch->scale_expert_input && !x->is_spread)
+    bool is_first = !x->is_spread;
+    if (be->host->arch->scale_expert_input && is_first)
         scale_inputs(be, x, l); /* of all slots; peers are reading them in later calls */
     struct clb_cuda_site site = own_site(be, x, l);
     if (!clb_cuda_spread(be, x, l, err))
         return false;
-    if (!block && clb_cuda_resident(be)) /* else peers have all that are active */
+    if (is_first && clb_cuda_resident(be))
         clb_cuda_run_experts(be, x, l, &site);
     site.table = x->call_block;
-    for (uint32_t i = 0; block && i < x->routes.n_active - x->routes.n_held;) {
+    for (uint32_t i = x->host.n_active; block && i < x->routes.n_active - x->routes.n_held;) {
         if (!clb_cuda_experts_group(be, x, l->index, block, &i, err))
             return false;
         clb_cuda_run_experts(be, x, l, &site);
         if (!clb_cuda_experts_computed(be, x, err))
             return false;
     }
-    if (be->watched && !clb_cuda_join(be, x, err)) /* else Gather waits for peers */
+    if (block && !clb_cuda_host_run(be, x, l, block, err)) /* while devices multiply */
+        return false;
+    if (be->watched && !clb_cuda_join(be, x, err)) /* else Gather waits for others */
         return false;
     return clb_cuda_launched(be, x, err, "ExpertCompute");
 }

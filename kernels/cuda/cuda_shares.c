@@ -1,7 +1,8 @@
 /* cuda_shares.c - which device has which experts. Every device has as many as it has room for, but
  * none more than its equal share as long as others have room; in each layer they are a range of
- * ids, so that their results are a range of slots. What no peer has is the first device's: all of
- * it, or those used last. Decided once, when the first run says what it needs. */
+ * ids, so that their results are a range of slots. What there is no room for is the CPU's, and the
+ * lowest ids of a layer, if that was asked for; else the first device's, which has those used last.
+ * Decided once, when the first run says what it needs. */
 #include "kernels/cuda/cuda.h"
 
 #include "lib/base/mem.h"
@@ -71,10 +72,15 @@ static uint32_t part(const struct clb_backend *be, uint64_t number, uint32_t fir
     return (uint32_t)(number * (first + n) / all - number * first / all);
 }
 
-static void cut_layer(struct clb_backend *be, const struct clb_expert_layer *l,
-                      const uint64_t *number)
+static uint32_t *shares_of(struct clb_backend *be, const struct clb_expert_layer *l)
 {
-    uint32_t *share = be->share + l->layer * (size_t)(be->n_peer + 2), left = l->count;
+    return be->share + l->layer * (size_t)(be->n_peer + 2);
+}
+
+static void cut_layer(struct clb_backend *be, const struct clb_expert_layer *l,
+                      const uint64_t *number, uint64_t n_host)
+{
+    uint32_t *share = shares_of(be, l), left = l->count;
 
     share[be->n_peer + 1] = left;
     for (unsigned d = be->n_peer; d > 0; d--) {
@@ -83,23 +89,50 @@ static void cut_layer(struct clb_backend *be, const struct clb_expert_layer *l,
         left -= n < left ? n : left;
         share[d] = left;
     }
-    be->experts.n_local += left;
+    uint32_t n = part(be, n_host, be->experts.first[l->layer], l->count);
+    share[0] = n < left ? n : left;
+    be->experts.n_local += left - share[0];
+}
+
+/* Parts are rounded: what that has put on the first device beyond its room is the CPU's. */
+static void keep_room(struct clb_backend *be, uint64_t room)
+{
+    const struct clb_reader *r = be->host->reader;
+
+    for (uint32_t l = 0; l < r->n_expert_layers && be->experts.n_local > room; l++) {
+        uint32_t *share = shares_of(be, &r->experts[l]);
+
+        if (share[0] < share[1]) {
+            share[0]++;
+            be->experts.n_local--;
+        }
+    }
 }
 
 static bool decide(struct clb_backend *be, uint64_t left, uint64_t run_bytes, struct clb_err *err)
 {
     const struct clb_reader *r = be->host->reader;
     uint64_t room[CLB_DEVICES_MOST], number[CLB_DEVICES_MOST] = { 0 };
+    uint64_t n_there = 0, n_host;
 
     if (!rooms(be, left, run_bytes, room, err))
         return false;
     fill_equally(number, room, be->n_peer + 1, be->experts.n_expert);
+    for (unsigned d = 0; d <= be->n_peer; d++)
+        n_there += number[d];
+    if (!clb_cuda_offload_decide(be, be->experts.n_expert - n_there, room[0], n_there - number[0],
+                                 &n_host, err))
+        return false;
     be->share = clb_new((size_t)be->host->arch->n_layer * (be->n_peer + 2), sizeof *be->share, err);
     if (!be->share)
         return false;
     be->experts.n_local = 0;
     for (uint32_t l = 0; l < r->n_expert_layers; l++)
-        cut_layer(be, &r->experts[l], number);
+        cut_layer(be, &r->experts[l], number, n_host);
+    if (n_host)
+        keep_room(be, number[0]);
+    be->n_host = n_host;
+    be->no_graphs = be->no_graphs || n_host;
     be->experts.least = be->experts.n_local < 2 ? be->experts.n_local : 2;
     return true;
 }
@@ -145,8 +178,6 @@ static bool reserve_peer(struct clb_backend *be, unsigned i, struct clb_err *err
 bool clb_cuda_shares_reserve(struct clb_backend *be, uint64_t left, uint64_t run_bytes,
                              struct clb_err *err)
 {
-    if (!be->n_peer)
-        return true;
     if (!be->share && !decide(be, left, run_bytes, err))
         return false;
     for (unsigned i = 0; i < be->n_peer; i++)
@@ -171,6 +202,19 @@ void clb_cuda_shares_free(struct clb_backend *be)
 }
 
 /* -- weights ----------------------------------------------------------------------------------- */
+
+bool clb_cuda_experts_want(const struct clb_backend *be, uint32_t layer, uint32_t expert)
+{
+    uint32_t number = be->experts.first[layer] + expert;
+    unsigned i = 0;
+
+    if (expert < clb_cuda_share(be, layer, 1))
+        return expert >= clb_cuda_share(be, layer, 0) &&
+               be->experts.in_slot[number] == CLB_CUDA_EMPTY;
+    while (expert >= clb_cuda_share(be, layer, i + 2))
+        i++;
+    return !be->peer[i].is_full;
+}
 
 bool clb_cuda_shares_upload(struct clb_backend *be, uint32_t layer, uint32_t expert,
                             const uint8_t *block, struct clb_err *err)

@@ -54,11 +54,11 @@ static void lay_out_there(struct clb_cuda_peer_acts *p, struct clb_carver *c,
 }
 
 static void lay_out_here(struct clb_cuda_peer_acts *p, struct clb_carver *c,
-                         const struct clb_backend *be, const struct clb_acts *x, bool direct)
+                         const struct clb_arch *a, const struct clb_acts *x, bool direct)
 {
     uint64_t rows = x->shape.max_rows;
 
-    lay_out_told(&p->here, c, be->host->arch, rows * x->top_k);
+    lay_out_told(&p->here, c, a, rows * x->top_k);
     p->row = clb_carve(c, rows, sizeof *p->row);
     p->number = clb_carve(c, rows, sizeof *p->number);
     p->hop = direct ? NULL : clb_carve(c, HOP_BYTES, 1);
@@ -68,9 +68,10 @@ static bool new_on_peer(struct clb_backend *be, struct clb_acts *x, unsigned i, 
 {
     struct clb_cuda_peer_acts *p = &x->peer[i];
     struct clb_carver there = { 0 }, here = { 0 }, c = { 0 };
+    const struct clb_arch *a = be->host->arch;
 
     lay_out_there(p, &there, be, x);
-    lay_out_here(p, &here, be, x, be->peer[i].direct);
+    lay_out_here(p, &here, a, x, be->peer[i].direct);
     p->bytes = there.at;
     c.base = p->block = clb_cuda_peer_get(be, &be->peer[i], p->bytes, "activations", err);
     if (!p->block)
@@ -79,10 +80,21 @@ static bool new_on_peer(struct clb_backend *be, struct clb_acts *x, unsigned i, 
     c = (struct clb_carver){ .base = p->pin = be->pinned.get(be, here.at, err) };
     if (!p->pin || !clb_cuda_choose(be->peer[i].link.device, err))
         return false;
-    lay_out_here(p, &c, be, x, be->peer[i].direct);
+    lay_out_here(p, &c, a, x, be->peer[i].direct);
     return clb_cuda_ok(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking), err,
                        "a stream") &&
            clb_cuda_ok(cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming), err, "an event");
+}
+
+uint64_t clb_cuda_spread_host_bytes(const struct clb_backend *be, const struct clb_acts *x,
+                                    const struct clb_arch *a)
+{
+    struct clb_cuda_peer_acts p = { 0 };
+    struct clb_carver c = { 0 };
+
+    for (unsigned i = 0; i < be->n_peer; i++)
+        lay_out_here(&p, &c, a, x, be->peer[i].direct);
+    return c.overflow ? UINT64_MAX : c.at;
 }
 
 bool clb_cuda_spread_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
@@ -286,9 +298,11 @@ static bool run_on_peer(struct clb_backend *be, struct clb_acts *x, unsigned i,
 bool clb_cuda_spread(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
                      struct clb_err *err)
 {
-    if (!be->n_peer || x->is_spread)
+    if (x->is_spread)
         return true;
     x->is_spread = true;
+    if (!be->n_peer)
+        return true;
     for (unsigned i = 0; i < be->n_peer; i++) {
         find_slots(be, x, i, l);
         if (x->peer[i].n_slot && !find_rows(be, x, i, l, err))
@@ -308,5 +322,5 @@ bool clb_cuda_join(struct clb_backend *be, struct clb_acts *x, struct clb_err *e
         if (x->peer[i].n_slot &&
             !clb_cuda_ok(cudaStreamWaitEvent(x->stream, x->peer[i].done, 0), err, "ExpertCompute"))
             return false;
-    return true;
+    return clb_cuda_host_join(x, err);
 }

@@ -71,6 +71,11 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
         clb_fail(err, CLB_USAGE, "%u threads: at most %d", o.threads, CLB_POOL_MOST);
         return clb_err_place(err, NULL, "threads", CLB_NO_OFFSET);
     }
+    if (o.gpu_experts < 0 || o.gpu_experts > COLIBRI_GPU_EXPERTS_AUTO) {
+        clb_fail(err, CLB_USAGE, "gpu_experts is %d: must be a value of enum colibri_gpu_experts",
+                 o.gpu_experts);
+        return clb_err_place(err, NULL, "gpu_experts", CLB_NO_OFFSET);
+    }
     *to = (struct clb_model_options){
         .n_thread = o.threads,
         .cpu_level = o.cpu_level,
@@ -81,6 +86,7 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
         .mlock = o.mlock,
         .gpu_dense_library = o.gpu_dense_library,
         .gpu_memory = o.gpu_memory,
+        .offload = (enum clb_offload)o.gpu_experts,
         .upload = o.on_upload,
         .upload_arg = o.on_upload_arg,
     };
@@ -283,8 +289,8 @@ int colibri_model_info(const struct colibri_model *model, struct colibri_model_i
         return clb_api_null("model");
     if (!info)
         return clb_api_null("info");
-    const struct clb_model *m = model->m;
-    const struct clb_reader *r = &m->reader;
+    const struct clb_model_place place = clb_model_place(model->m);
+    const struct clb_reader *r = &model->m->reader;
     const struct clb_arch *a = &r->arch;
     struct colibri_model_info full = {
         .n_layer = a->n_layer,
@@ -301,11 +307,12 @@ int colibri_model_info(const struct colibri_model *model, struct colibri_model_i
         .file_bytes = r->size,
         .expert_dtype = clb_dtype_name(r->experts[0].part[CLB_GATE].dtype),
         .dense_dtype = dense_dtype(r),
-        .backend = m->op->name,
-        .cpu_level = m->op->level(m->be),
-        .device = m->op->describe(m->be),
-        .no_device = m->why_cpu,
-        .threads = m->op->threads(m->be),
+        .backend = place.op->name,
+        .cpu_level = place.op->level(place.be),
+        .device = place.op->describe(place.be),
+        .no_device = place.why_cpu,
+        .offload = place.offload,
+        .threads = place.op->threads(place.be),
         .has_tokenizer = model->tokenizer != NULL,
         .has_chat_template = clb_reader_section(r, "chat_template") != NULL,
     };

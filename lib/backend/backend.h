@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "lib/backend/kv.h"
+#include "lib/backend/offload.h"
 #include "lib/backend/weights.h"
 #include "lib/base/candidate.h"
 #include "lib/base/err.h"
@@ -72,6 +73,8 @@ struct clb_backend_options {
     uint64_t device_memory;                      /* most bytes of each; 0: what is free */
     bool dense_library; /* bf16 and fp16 dense matrices by the maker's library (cuBLASLt) */
     struct clb_ledger *device_ledger; /* borrowed: of all its memory; NULL: not counted */
+    enum clb_offload offload;         /* of experts that do not fit on the devices */
+    struct clb_backend *cpu; /* borrowed: the CPU's, which multiplies them; NULL: only copies */
 };
 
 struct clb_acts_shape {
@@ -101,6 +104,8 @@ struct clb_device_ops {
     /* Dense weights are there, and run_bytes are left for all runs: the rest of the memory may hold
      * experts. *wanted: upload them. */
     bool (*reserve)(struct clb_backend *be, uint64_t run_bytes, bool *wanted, struct clb_err *err);
+    /* Whether this expert is to be uploaded. */
+    bool (*wants)(const struct clb_backend *be, uint32_t layer, uint32_t expert);
     /* One expert from host memory, which may go as soon as this returns. *full: no room for more.
      */
     bool (*upload)(struct clb_backend *be, uint32_t layer, uint32_t expert, const uint8_t *block,
@@ -109,6 +114,13 @@ struct clb_device_ops {
     /* Passes of several activations may run at the same time, until the next reserve; not those
      * that are watched or want routes. */
     bool (*shares)(const struct clb_backend *be);
+    /* Experts are copied to the device while passes run. */
+    bool (*copies)(const struct clb_backend *be);
+    /* Where experts are that do not fit, and why, for people; "": all fit, or not decided yet. */
+    const char *(*offload)(const struct clb_backend *be);
+    /* Memory of the host that activations of this shape take, at most. */
+    uint64_t (*acts_host_bytes)(const struct clb_backend *be, const struct clb_arch *a,
+                                const struct clb_acts_shape *s);
     /* The most candidates that a row of so many logits can have: the others stay there. */
     uint32_t (*candidates)(uint32_t n_vocab);
     /* Row i of the logits [n_logit] of the last pass, until the next one begins; inside a pass as

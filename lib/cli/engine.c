@@ -87,6 +87,9 @@ bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
 {
     o->backend = w->backend;
     o->gpu_memory = w->gpu_memory;
+    o->gpu_experts = !w->gpu_experts || !strcmp(w->gpu_experts, "copy") ? COLIBRI_GPU_EXPERTS_COPY
+                     : !strcmp(w->gpu_experts, "cpu")                   ? COLIBRI_GPU_EXPERTS_CPU
+                                                                        : COLIBRI_GPU_EXPERTS_AUTO;
     o->gpu_dense_library = w->gpu_dense && !strcmp(w->gpu_dense, "cublas");
     if (!w->device || parse_devices(o, w->device))
         return true;

@@ -18,9 +18,9 @@ bool clb_engine_fail(struct clb_err *err);
 int32_t clb_engine_kv_dtype(const char *word);
 const char *clb_engine_kv_word(int32_t dtype); /* the reverse; not of COLIBRI_KV_DEFAULT */
 
-/* --backend, --device, --gpu-memory, --gpu-dense. */
+/* --backend, --device, --gpu-memory, --gpu-experts, --gpu-dense. */
 struct clb_where {
-    const char *backend, *device, *gpu_dense;
+    const char *backend, *device, *gpu_dense, *gpu_experts;
     uint64_t gpu_memory;
     bool uploading; /* a progress line is there */
 };
@@ -32,6 +32,8 @@ struct clb_where {
       0, 0, false },                                                                               \
     { CLB_OPT_SIZE, 0, "gpu-memory", "SIZE", "at most SIZE of each (default: what is free)",       \
       &(w)->gpu_memory, 0, 0, false },                                                             \
+    { CLB_OPT_CHOICE, 0, "gpu-experts", "copy|cpu|auto", "that do not fit there (default: copy)",  \
+      &(w)->gpu_experts, 0, 0, false },                                                            \
     { CLB_OPT_CHOICE, 0, "gpu-dense", "own|cublas", "bf16, fp16 beside experts (default: own)",    \
       &(w)->gpu_dense, 0, 0, false }
 /* clang-format on */

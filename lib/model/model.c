@@ -104,12 +104,25 @@ static void close_backend(struct clb_model *m)
     m->be = NULL;
 }
 
+static void close_backends(struct clb_model *m)
+{
+    if (m->device_be)
+        clb_backend_device()->close(m->device_be);
+    close_backend(m);
+    clb_backend_cpu.close(m->cpu);
+}
+
 /* The device can hold the model, and something beside it. */
 static bool try_backend(struct clb_model *m, const struct clb_backend_ops *op,
                         const struct clb_backend_options *o, struct clb_err *err)
 {
     m->op = op;
-    if (!op->open(&m->be, o, err) || (op->device && !op->device->bind(m->be, &m->weights, err)))
+    if (op->device && o->offload != CLB_OFFLOAD_COPY && !m->cpu &&
+        !clb_backend_cpu.open(&m->cpu, o, err))
+        return false;
+    struct clb_backend_options full = *o;
+    full.cpu = m->cpu;
+    if (!op->open(&m->be, &full, err) || (op->device && !op->device->bind(m->be, &m->weights, err)))
         return false;
     if (op->device && op->device->available(m->be) == 0)
         return clb_fail(err, CLB_NO_SPACE,
@@ -123,14 +136,20 @@ static bool auto_backend(struct clb_model *m, const struct clb_backend_options *
 {
     const struct clb_backend_ops *device = clb_backend_device();
 
-    if (device && try_backend(m, device, o, err))
+    if (!device)
+        return try_backend(m, &clb_backend_cpu, o, err);
+    if (!clb_backend_cpu.open(&m->cpu, o, err))
+        return false;
+    m->may_change = try_backend(m, device, o, err);
+    if (m->may_change)
         return true;
-    if (device) {
-        close_backend(m);
-        snprintf(m->why_cpu, sizeof m->why_cpu, "%s", err->text);
-        *err = (struct clb_err){ 0 };
-    }
-    return try_backend(m, &clb_backend_cpu, o, err);
+    close_backend(m);
+    snprintf(m->why_cpu, sizeof m->why_cpu, "%s", err->text);
+    *err = (struct clb_err){ 0 };
+    m->op = &clb_backend_cpu;
+    m->be = m->cpu;
+    m->cpu = NULL;
+    return true;
 }
 
 static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
@@ -152,6 +171,7 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
         .devices = o->devices,
         .dense_library = o->gpu_dense_library,
         .device_memory = o->gpu_memory,
+        .offload = o->offload,
         .device_ledger = &m->device,
     };
     m->upload = o->upload;
@@ -198,7 +218,7 @@ void clb_model_close(struct clb_model *m)
 {
     if (!m)
         return;
-    close_backend(m);
+    close_backends(m);
     clb_slab_free(m->slab);
     clb_experts_free(m->experts);
     clb_resident_end(m);
@@ -296,15 +316,56 @@ uint64_t clb_model_device_left(const struct clb_model *m)
     return left > m->committed_device ? left - m->committed_device : 0;
 }
 
-bool clb_model_kv_shape(const struct clb_model *m, struct clb_kv_shape *s, enum clb_kv_dtype dtype,
-                        struct clb_err *err)
+bool clb_model_kv_shape(const struct clb_model *m, const struct clb_backend_ops *op,
+                        struct clb_kv_shape *s, enum clb_kv_dtype dtype, struct clb_err *err)
 {
     const struct clb_arch *a = &m->reader.arch;
 
-    if (m->op->device)
-        return m->op->device->kv_shape(s, a, dtype, err);
+    if (op->device)
+        return op->device->kv_shape(s, a, dtype, err);
     return clb_kv_shape_init(s, a, dtype) ||
            clb_fail(err, CLB_USAGE, "a KV cache of this model is larger than memory can be");
+}
+
+/* What the device had to say is kept until the model is closed: others may be reading it. */
+static void leave_device(struct clb_model *m, const char *why)
+{
+    pthread_mutex_lock(&m->lock);
+    m->device_be = m->be;
+    m->be = m->cpu;
+    m->cpu = NULL;
+    m->op = &clb_backend_cpu;
+    snprintf(m->why_cpu, sizeof m->why_cpu, "%s", why);
+    pthread_mutex_unlock(&m->lock);
+}
+
+bool clb_model_settle(struct clb_model *m, const struct clb_backend_ops *op, const char *why)
+{
+    clb_model_take_turn(m);
+    if (m->may_change && op != m->op)
+        leave_device(m, why);
+    m->may_change = false;
+    bool same = op == m->op;
+    clb_model_end_turn(m);
+    return same;
+}
+
+struct clb_model_place clb_model_place(struct clb_model *m)
+{
+    pthread_mutex_lock(&m->lock);
+    struct clb_model_place p = { m->op, m->be, m->why_cpu, m->offload };
+    pthread_mutex_unlock(&m->lock);
+    return p;
+}
+
+static bool upload(struct clb_model *m, uint64_t run_bytes, struct clb_err *err)
+{
+    bool ok = clb_upload(m, run_bytes, err);
+
+    pthread_mutex_lock(&m->lock);
+    snprintf(m->offload, sizeof m->offload, "%s", m->op->device->offload(m->be));
+    pthread_mutex_unlock(&m->lock);
+    return ok;
 }
 
 bool clb_model_commit(struct clb_model *m, uint64_t bytes, uint64_t device, struct clb_err *err)
@@ -318,7 +379,7 @@ bool clb_model_commit(struct clb_model *m, uint64_t bytes, uint64_t device, stru
     else
         ok = m->limit == 0 || fit_cache(m, sum, err);
     if (ok && m->op->device && device)
-        ok = clb_upload(m, m->committed_device + device, err);
+        ok = upload(m, m->committed_device + device, err);
     if (ok) {
         m->committed = sum;
         m->committed_device += device;

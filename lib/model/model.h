@@ -26,9 +26,10 @@ struct clb_model_options {
     bool no_routing_cache;
     size_t slab_classes[CLB_SLAB_CLASSES]; /* all 0: the slab's defaults */
     struct clb_devices devices;            /* of backends that have several; none: the first */
-    uint64_t gpu_memory;   /* most bytes of each device for all of it; 0: what is free */
+    uint64_t gpu_memory;    /* most bytes of each device for all of it; 0: what is free */
     bool gpu_dense_library; /* bf16 and fp16 dense matrices by the library of the device's maker */
-    clb_upload_fn *upload; /* told how far the weights are on their way to a device; or NULL */
+    enum clb_offload offload; /* of experts that do not fit on the devices */
+    clb_upload_fn *upload;    /* told how far the weights are on their way to a device; or NULL */
     void *upload_arg;
 };
 
@@ -41,7 +42,12 @@ struct clb_model {
     struct clb_experts *experts;
     const struct clb_backend_ops *op;
     struct clb_backend *be;
-    struct clb_slab *slab; /* activations */
+    /* Beside a device: what multiplies experts that do not fit there, and what "auto" takes if the
+     * first run does not fit; or NULL. Both are written under the turn and `lock`. */
+    struct clb_backend *cpu;
+    struct clb_backend *device_be; /* of a device that "auto" has left; or NULL */
+    bool may_change;               /* "auto" has taken a device, and no run was opened yet */
+    struct clb_slab *slab;         /* activations */
     struct clb_slab_options slab_options;
     struct clb_ledger ledger[CLB_POOL_KINDS];
     struct clb_residence residence; /* of all memory but small things */
@@ -56,9 +62,10 @@ struct clb_model {
     uint64_t committed_device; /* likewise, on the device */
     struct clb_ledger device;  /* all memory of the device */
     char why_cpu[512];         /* what "auto" found instead of a device; "": nothing to say */
+    char offload[240];         /* of experts that do not fit there; "": all do, or unknown */
     clb_upload_fn *upload;
     void *upload_arg;
-    pthread_mutex_t lock; /* of the two tickets */
+    pthread_mutex_t lock; /* of the two tickets, and of what is said about the backend */
     pthread_cond_t called;
     uint64_t ticket, serving; /* whose turn it is: in order of arrival */
     uint32_t n_pass;          /* that run without a turn: who has one waits for them */
@@ -94,8 +101,18 @@ bool clb_model_commit(struct clb_model *m, uint64_t bytes, uint64_t device, stru
 void clb_model_release(struct clb_model *m, uint64_t bytes, uint64_t device);
 /* Bytes that the device has left for runs. */
 uint64_t clb_model_device_left(const struct clb_model *m);
-/* How the backend stores keys and values. */
-bool clb_model_kv_shape(const struct clb_model *m, struct clb_kv_shape *s, enum clb_kv_dtype dtype,
-                        struct clb_err *err);
+/* How a backend stores keys and values. */
+bool clb_model_kv_shape(const struct clb_model *m, const struct clb_backend_ops *op,
+                        struct clb_kv_shape *s, enum clb_kv_dtype dtype, struct clb_err *err);
+/* A run that was planned for this backend opens. False: meanwhile another run has decided that the
+ * model runs elsewhere. `why`: what "auto" found against the device. Waits for the turn. */
+bool clb_model_settle(struct clb_model *m, const struct clb_backend_ops *op, const char *why);
+/* Where the model runs, for people; until the first run opens that may change. */
+struct clb_model_place {
+    const struct clb_backend_ops *op;
+    const struct clb_backend *be;
+    const char *why_cpu, *offload;
+};
+struct clb_model_place clb_model_place(struct clb_model *m);
 
 #endif

@@ -1,6 +1,7 @@
 #include "lib/model/plan.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "lib/base/mem.h"
 #include "lib/model/available.h"
@@ -21,39 +22,82 @@ static uint64_t weight_bytes(const struct clb_model *m, uint64_t run)
     return m->dense_bytes + (cache < least ? least : least_of(cache, all));
 }
 
-bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s,
-                  struct clb_err *err)
+/* f32 for float experts, f16 for quantised ones and on a device. */
+static enum clb_kv_dtype kv_default(const struct clb_model *m, const struct clb_backend_ops *op)
 {
-    struct clb_kv_shape kv;
-    uint64_t run, host, system = clb_memory_available("");
+    if (op->device)
+        return CLB_KV_F16;
+    return clb_dtype_is_float(m->reader.experts[0].part[CLB_GATE].dtype) ? CLB_KV_F32 : CLB_KV_F16;
+}
 
+/* With the turn. */
+static bool plan_on(struct clb_memory_plan *p, struct clb_model *m,
+                    const struct clb_backend_ops *op, const struct clb_backend *be,
+                    const struct clb_run_shape *s, struct clb_err *err)
+{
+    const struct clb_arch *a = &m->reader.arch;
+    struct clb_acts_shape acts = s->acts;
+    struct clb_kv_shape kv;
+    uint64_t run, system = clb_memory_available("");
+
+    acts.kv_dtype = s->kv_default ? kv_default(m, op) : acts.kv_dtype;
     *p = (struct clb_memory_plan){ .host_buffers = s->host_bytes,
-                                   .context = s->acts.max_context,
-                                   .kv_dtype = s->acts.kv_dtype };
-    p->activations =
-        clb_slab_cost(&m->slab_options, m->op->acts_bytes(m->be, &m->reader.arch, &s->acts));
-    if (!clb_model_kv_shape(m, &kv, s->acts.kv_dtype, err))
+                                   .context = acts.max_context,
+                                   .kv_dtype = acts.kv_dtype,
+                                   .n_block = s->n_block,
+                                   .op = op };
+    p->activations = clb_slab_cost(&m->slab_options, op->acts_bytes(be, a, &acts));
+    if (!clb_model_kv_shape(m, op, &kv, acts.kv_dtype, err))
         return false;
     if (!clb_mul(kv.block_bytes, s->n_block, &p->kv_cache) ||
+        (op->device &&
+         !clb_add(p->host_buffers, op->device->acts_host_bytes(be, a, &acts), &p->host_buffers)) ||
         !clb_add(p->kv_cache, p->activations, &run) || !clb_add(run, p->host_buffers, &run))
         return clb_fail(err, CLB_USAGE,
                         "a KV cache of %" PRIu64 " positions is larger than memory can be",
                         (uint64_t)s->n_block * CLB_KV_BLOCK);
-    if (m->op->device)
+    if (op->device) {
         p->device = p->kv_cache + p->activations;
-    host = run - p->device;
-    clb_model_take_turn(m);
-    p->weights = weight_bytes(m, host);
-    if (m->op->device)
         p->device_available = clb_model_device_left(m);
+    }
+    p->weights = weight_bytes(m, run - p->device);
     p->available = m->limit ? m->limit - least_of(m->committed, m->limit) : system;
-    clb_model_end_turn(m);
     if (m->limit && system)
         p->available = least_of(p->available, system);
     if (!clb_add(p->weights, run, &p->total))
         return clb_fail_nomem(err, run);
     p->locked = m->residence.lock ? p->total - p->host_buffers - p->device : 0;
     return true;
+}
+
+static bool device_lacks(const struct clb_memory_plan *p, struct clb_err *err)
+{
+    return p->device > p->device_available &&
+           !clb_fail(err, CLB_NO_SPACE,
+                     "needs %" PRIu64 " bytes on the device beside the weights (KV cache %" PRIu64
+                     ", activations %" PRIu64 "), but %" PRIu64
+                     " are left there; a shorter context needs less, or use the backend 'cpu'",
+                     p->device, p->kv_cache, p->activations, p->device_available);
+}
+
+bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s,
+                  struct clb_err *err)
+{
+    struct clb_memory_plan other;
+    struct clb_err why = { 0 };
+
+    clb_model_take_turn(m);
+    bool ok = plan_on(p, m, m->op, m->be, s, &why);
+    if (m->may_change && (!ok || device_lacks(p, &why)) &&
+        plan_on(&other, m, &clb_backend_cpu, m->cpu, s, err)) {
+        *p = other;
+        snprintf(p->why_cpu, sizeof p->why_cpu, "%s", why.text);
+        ok = true;
+    }
+    clb_model_end_turn(m);
+    if (!ok)
+        *err = why;
+    return ok;
 }
 
 uint64_t clb_plan_run_bytes(const struct clb_memory_plan *p)
@@ -68,13 +112,8 @@ uint64_t clb_plan_host_bytes(const struct clb_memory_plan *p)
 
 bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err)
 {
-    if (p->device > p->device_available)
-        return clb_fail(err, CLB_NO_SPACE,
-                        "needs %" PRIu64
-                        " bytes on the device beside the weights (KV cache %" PRIu64
-                        ", activations %" PRIu64 "), but %" PRIu64
-                        " are left there; a shorter context needs less, or use the backend 'cpu'",
-                        p->device, p->kv_cache, p->activations, p->device_available);
+    if (device_lacks(p, err))
+        return false;
     if (p->available == 0 || clb_plan_host_bytes(p) <= p->available)
         return true;
     return clb_fail(err, CLB_NO_SPACE,

@@ -7,6 +7,7 @@
 /* What a batch or an infer call reserves. */
 struct clb_run_shape {
     struct clb_acts_shape acts;
+    bool kv_default;     /* what suits file and backend instead of the type in there */
     uint32_t n_block;    /* of the KV pool */
     uint64_t host_bytes; /* token ids, logits, tables */
 };
@@ -20,9 +21,13 @@ struct clb_memory_plan {
     uint64_t device_available; /* what the device has for them, beside dense weights */
     uint32_t context;
     enum clb_kv_dtype kv_dtype;
+    uint32_t n_block;
+    const struct clb_backend_ops *op; /* the backend it is for */
+    char why_cpu[512];                /* why not the device that "auto" has taken; or "" */
 };
 
-/* CLB_USAGE when a size does not fit in 64 bits. */
+/* CLB_USAGE when a size does not fit in 64 bits. As long as "auto" may change its mind it is for
+ * the CPU when the device cannot run that. */
 bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s,
                   struct clb_err *err);
 /* Everything but the weights. */

@@ -15,10 +15,11 @@ static bool upload_layer(struct clb_model *m, const struct clb_expert_layer *l, 
 {
     for (uint32_t e = 0; e < l->count; e++) {
         const uint8_t *block;
-        bool full;
+        bool full = false;
 
-        if (!clb_experts_get(m->experts, l->layer, &e, 1, &block, err) ||
-            !m->op->device->upload(m->be, l->layer, e, block, &full, err))
+        if (m->op->device->wants(m->be, l->layer, e) &&
+            (!clb_experts_get(m->experts, l->layer, &e, 1, &block, err) ||
+             !m->op->device->upload(m->be, l->layer, e, block, &full, err)))
             return false;
         *done = full ? total : *done + l->size[e];
         if (m->upload)

@@ -37,8 +37,6 @@ static bool resolve(struct clb_batch_options *o, const struct clb_model *m, stru
     if (!o->logit_rows)
         o->logit_rows = (uint32_t)(LOGIT_BYTES / ((uint64_t)a->vocab_size * sizeof(float)));
     o->logit_rows = least_of(o->prefill_chunk, o->logit_rows);
-    if (o->kv_default)
-        o->kv_dtype = clb_kv_default(m);
     return clb_check_top_k(m, o->experts_per_token, err);
 }
 
@@ -88,6 +86,7 @@ static bool run_options(struct clb_runner_options *r, const struct clb_batch_opt
             .kv_dtype = o->kv_dtype,
             .max_candidates = o->max_sessions * clb_most_candidates(m),
         },
+        .kv_default = o->kv_default,
         .n_block = (uint32_t)n_block,
         .profile = o->profile,
     };

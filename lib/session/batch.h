@@ -17,7 +17,7 @@ struct clb_batch_options {
     uint32_t context;       /* 0: the smaller of max_positions and 4096 */
     uint32_t prefill_chunk; /* 0: 512 */
     uint64_t kv_tokens;     /* 0: max_sessions * context */
-    bool kv_default;        /* clb_kv_default instead of kv_dtype */
+    bool kv_default;        /* what suits file and backend instead of kv_dtype */
     enum clb_kv_dtype kv_dtype;
     uint32_t experts_per_token; /* 0: the model's */
     uint32_t logit_rows; /* rows of one pass beside the last ones whose logits on_rows can get; 0:

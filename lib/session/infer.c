@@ -81,8 +81,8 @@ static bool open_run(struct inference *f, struct clb_model *m, struct clb_err *e
             .max_seqs = f->n_seq,
             .max_context = (uint32_t)job->length,
             .top_k = job->top_k,
-            .kv_dtype = clb_kv_default(m),
         },
+        .kv_default = true,
         .n_block = f->n_seq * blocks_per_sequence(job),
         .host_bytes = count.at,
     };

@@ -28,7 +28,9 @@ static bool host_bytes(const struct clb_runner_options *o, uint64_t *bytes, stru
 bool clb_runner_plan(struct clb_memory_plan *p, struct clb_model *m,
                      const struct clb_runner_options *o, struct clb_err *err)
 {
-    struct clb_run_shape s = { .acts = o->acts, .n_block = o->n_block };
+    struct clb_run_shape s = { .acts = o->acts,
+                               .kv_default = o->kv_default,
+                               .n_block = o->n_block };
 
     if (!host_bytes(o, &s.host_bytes, err))
         return false;
@@ -56,6 +58,15 @@ static const struct clb_memory *pinned_memory(const struct clb_runner *r)
     return d ? d->pinned(r->model->be) : NULL;
 }
 
+/* Of the host, beside a device. */
+static uint64_t acts_bytes(const struct clb_runner *r)
+{
+    const struct clb_model *m = r->model;
+    const struct clb_device_ops *d = m->op->device;
+
+    return d ? d->acts_host_bytes(m->be, &m->reader.arch, &r->shape) : 0;
+}
+
 static bool open_host(struct clb_runner *r, const struct clb_runner_options *o, struct clb_err *err)
 {
     uint64_t bytes;
@@ -67,7 +78,7 @@ static bool open_host(struct clb_runner *r, const struct clb_runner_options *o, 
     if (!r->host.base)
         return false;
     r->block_bytes = bytes;
-    r->host_bytes = bytes + o->aside_bytes;
+    r->host_bytes = bytes + o->aside_bytes + acts_bytes(r);
     clb_ledger_add(&r->model->ledger[CLB_POOL_HOST], r->host_bytes, r->host_bytes);
     carve_pass(r, &r->host, &o->acts);
     return true;
@@ -94,7 +105,7 @@ static bool open_pool(struct clb_runner *r, uint32_t n_block, struct clb_err *er
     };
     struct clb_kv_shape kv;
 
-    return clb_model_kv_shape(m, &kv, r->shape.kv_dtype, err) &&
+    return clb_model_kv_shape(m, m->op, &kv, r->shape.kv_dtype, err) &&
            clb_kv_pool_new(&r->pool, &kv, n_block, &where, err);
 }
 
@@ -104,9 +115,13 @@ bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb
     struct clb_memory_plan plan;
 
     *r = (struct clb_runner){ .model = m, .shape = o->acts };
-    if (!clb_runner_plan(&plan, m, o, err) || !clb_plan_check(&plan, err) ||
-        !clb_model_commit(m, clb_plan_host_bytes(&plan), plan.device, err))
+    do
+        if (!clb_runner_plan(&plan, m, o, err) || !clb_plan_check(&plan, err))
+            return false;
+    while (!clb_model_settle(m, plan.op, plan.why_cpu));
+    if (!clb_model_commit(m, clb_plan_host_bytes(&plan), plan.device, err))
         return false;
+    r->shape.kv_dtype = plan.kv_dtype;
     r->committed = clb_plan_host_bytes(&plan);
     r->committed_device = plan.device;
     if (!open_host(r, o, err) || (o->profile && !open_profile(r, err)) || !open_acts(r, err) ||
@@ -164,13 +179,6 @@ bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *
         }
     }
     return true;
-}
-
-enum clb_kv_dtype clb_kv_default(const struct clb_model *m)
-{
-    if (m->op->device)
-        return CLB_KV_F16;
-    return clb_dtype_is_float(m->reader.experts[0].part[CLB_GATE].dtype) ? CLB_KV_F32 : CLB_KV_F16;
 }
 
 void clb_kv_seq_rope(struct clb_kv_seq *s, const struct clb_weights *w, uint32_t context)

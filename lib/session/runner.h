@@ -9,6 +9,7 @@
 
 struct clb_runner_options {
     struct clb_acts_shape acts;
+    bool kv_default;      /* of the plan instead of the type in there */
     uint32_t n_block;     /* of the KV pool */
     uint64_t host_bytes;  /* that the owner will carve from `host` */
     uint64_t aside_bytes; /* host memory that the owner allocates itself: planned and counted with
@@ -23,7 +24,7 @@ struct clb_runner {
     struct clb_acts_shape shape;
     struct clb_carver host;               /* one block, owned: host.base */
     uint64_t block_bytes;                 /* of it */
-    uint64_t host_bytes;                  /* of the block, and aside */
+    uint64_t host_bytes;                  /* of the block, aside, and of activations */
     uint64_t committed, committed_device; /* to be released */
     struct clb_profile *profile;          /* NULL: not wanted */
     struct clb_pass pass;                 /* its arrays, below, are in the host block */
@@ -44,8 +45,6 @@ void clb_runner_close(struct clb_runner *r); /* safe on a zeroed struct */
 
 /* CLB_USAGE when a layer cannot use that many experts per token. 0 is the model's own number. */
 bool clb_check_top_k(const struct clb_model *m, uint32_t top_k, struct clb_err *err);
-/* KV type that suits the file: f32 for float experts, f16 for quantised ones and on a device. */
-enum clb_kv_dtype clb_kv_default(const struct clb_model *m);
 /* The rope parameters of a sequence that was declared to be at most `context` long. */
 void clb_kv_seq_rope(struct clb_kv_seq *s, const struct clb_weights *w, uint32_t context);
 

@@ -57,16 +57,6 @@ static bool resolve(struct clb_scheduler_options *o, struct clb_model *m, struct
     return o->batch.kv_tokens || choose_positions(&o->batch, m, err);
 }
 
-static uint64_t table_bytes(const struct clb_scheduler_options *o, const struct clb_memory_plan *p,
-                            const struct clb_model *m)
-{
-    struct clb_kv_shape kv;
-    struct clb_err err;
-
-    clb_model_kv_shape(m, &kv, p->kv_dtype, &err); /* the plan has seen that it fits */
-    return o->no_prefix_cache ? 0 : clb_prefix_bytes((uint32_t)(p->kv_cache / kv.block_bytes));
-}
-
 bool clb_scheduler_plan(struct clb_memory_plan *p, struct clb_model *m,
                         const struct clb_scheduler_options *o, struct clb_err *err)
 {
@@ -74,7 +64,7 @@ bool clb_scheduler_plan(struct clb_memory_plan *p, struct clb_model *m,
 
     if (!resolve(&full, m, err) || !clb_batch_plan(p, m, &full.batch, err))
         return false;
-    uint64_t tables = table_bytes(&full, p, m);
+    uint64_t tables = full.no_prefix_cache ? 0 : clb_prefix_bytes(p->n_block);
     p->host_buffers += tables;
     p->total += tables;
     return true;

@@ -346,6 +346,7 @@ END
     run_err 2 colibri-run -p x --device 3,0-3 "$M"
     has "$message" "device 3 is listed twice"
     run_err 2 colibri-run -p x --gpu-dense mine "$M"
+    run_err 2 colibri-run -p x --gpu-experts gpu "$M"
     run_err 2 colibri-run -p x --gpu-memory lots "$M"
 }
 
@@ -379,7 +380,7 @@ END
 --batch 8
 --cpu scalar
 --cpu avx2
---backend cpu --device 7,3-5 --gpu-memory 1G --gpu-dense cublas
+--backend cpu --device 7,3-5 --gpu-memory 1G --gpu-experts cpu --gpu-dense cublas
 --no-routing-cache
 --verify
 --memory 30M

@@ -90,6 +90,38 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     cmp a b
 }
 
+@test "cuda: experts that do not fit are copied with the same bits, or multiplied by the CPU" {
+    some() { on_gpu --ctx 64 -p 'The bird' --gpu-memory 3500K "$@" "$M"; }
+    on_gpu --ctx 64 -p 'The bird' --logits a "$M" >/dev/null
+    run -0 --separate-stderr some -v --logits b
+    has "$stderr" " experts are copied when they are wanted"
+    cmp a b
+    run -0 --separate-stderr some -v --gpu-experts cpu --logits b
+    has "$stderr" " experts are multiplied by the CPU"
+    run ! cmp -s a b
+    EMU_CUDA=devices=1,late=5 some --gpu-experts cpu --no-routing-cache -t 1 --logits c >/dev/null
+    cmp b c
+    EMU_CUDA=devices=2 run -0 --separate-stderr some -v --gpu-experts auto --device 0,1
+    has "$stderr" "on the GPU"
+    run -0 --separate-stderr some -v --gpu-experts auto
+    has "$stderr" " experts are " "; a token is guessed at " " ms on the CPU (" " ms by copies ("
+    run -0 --separate-stderr on_gpu --ctx 64 -v -p x --gpu-experts cpu "$M"
+    [[ $stderr != *"experts are"* ]]
+    run -0 --separate-stderr colibri-bench --prefill 3 --decode 2 -r 1 --backend cuda --gpu-memory 3500K --gpu-experts cpu "$M"
+    has "$output" " experts are multiplied by the CPU"
+}
+
+@test "cuda: auto runs on the CPU what a GPU has no memory for, and says so" {
+    colibri-run -n 3 -p 'The bird' --backend cpu --logits a "$M" >/dev/null
+    EMU_CUDA=devices=1,memory=4M run -0 --separate-stderr colibri-run -n 3 -v -p 'The bird' --logits b "$M"
+    has "$stderr" "device       cpu: " "no GPU: needs " " bytes on the device beside the weights"
+    cmp a b
+    EMU_CUDA=devices=1,memory=4M run_err 4 on_gpu -p 'The bird' "$M"
+    has "$message" "or use the backend 'cpu'"
+    EMU_CUDA=devices=1,memory=4M run -0 --separate-stderr colibri-run -n 3 -v --ctx 64 -p 'The bird' "$M"
+    has "$stderr" "device       cuda: "
+}
+
 @test "cuda: several devices, with the bits of one" {
     on_gpu -p 'The bird' --logits a "$M" >/dev/null
     EMU_CUDA=devices=3,late=2 run -0 --separate-stderr on_gpu -v -p 'The bird' --logits b --device 2,0-1 "$M"

@@ -20,7 +20,7 @@ struct rig {
     struct clb_ledger ledger;
     struct clb_slab *slab;
     const struct clb_backend_ops *op;
-    struct clb_backend *be;
+    struct clb_backend *be, *cpu;
     struct clb_ledger device;
     struct clb_acts *x;
     struct clb_kv_pool *kv;
@@ -38,6 +38,7 @@ struct rig_options {
     struct clb_devices devices; /* likewise; none: one */
     bool dense_library; /* likewise */
     uint32_t slots; /* of backends with a device: experts that it has room for; 0: all */
+    enum clb_offload offload; /* likewise: what happens to the others */
     enum clb_kv_dtype kv;
     unsigned n_thread;
     const char *level;
@@ -56,7 +57,8 @@ static inline bool rig_upload(struct rig *g, uint64_t run, struct clb_err *err)
         return false;
     for (uint32_t i = 0; wanted && i < g->reader.n_expert_layers; i++)
         for (uint32_t e = 0; e < g->reader.experts[i].count; e++)
-            if (!d->upload(g->be, g->reader.experts[i].layer, e,
+            if (d->wants(g->be, g->reader.experts[i].layer, e) &&
+                !d->upload(g->be, g->reader.experts[i].layer, e,
                            g->reader.data + g->reader.experts[i].offset[e], &full, err))
                 return false;
     return d->settle(g->be, err);
@@ -72,6 +74,7 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
                                       .slab_options = &slabs,
                                       .devices = o->devices,
                                       .dense_library = o->dense_library,
+                                      .offload = o->offload,
                                       .device_ledger = &g->device };
     struct clb_acts_shape shape = {
         .max_rows = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
@@ -86,6 +89,9 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
     if (!clb_slab_new(&g->slab, &(struct clb_slab_options){ 0 }, &g->ledger, err))
         return false;
     bo.slab = g->slab;
+    if (o->offload && !clb_backend_cpu.open(&g->cpu, &bo, err))
+        return false;
+    bo.cpu = g->cpu;
     if (!g->op->open(&g->be, &bo, err) ||
         !(d ? d->kv_shape(&kv, &g->reader.arch, o->kv, err)
             : clb_kv_shape_init(&kv, &g->reader.arch, o->kv)) ||
@@ -97,8 +103,8 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
         where.memory = d->memory(g->be);
         uint64_t run = n_block * kv.block_bytes + acts;
         uint64_t two = d->available(g->be), slot = (g->reader.experts[0].size[0] + 255) & ~255ull;
-        if (o->slots) /* what is left beside two experts, but for the others */
-            run = two - ((uint64_t)o->slots - 2) * slot;
+        if (o->slots) /* what is left beside two experts, or none; but for the others */
+            run = two - ((uint64_t)o->slots - (o->offload ? 0 : 2)) * slot;
         if (!rig_upload(g, run, err))
             return false;
     }
@@ -112,6 +118,7 @@ static inline void rig_close(struct rig *g)
     if (g->be)
         g->op->acts_free(g->be, g->x);
     g->op->close(g->be);
+    clb_backend_cpu.close(g->cpu);
     clb_slab_free(g->slab);
     clb_experts_free(g->experts);
     clb_weights_done(&g->w);

@@ -1,0 +1,423 @@
+/* test_backend_host.c - experts that the CPU multiplies for the device: which ones is decided once,
+ * so a row's bits depend on nothing else; they are near those of the device and of the CPU. */
+#include "test/cuda-emu/backend_rig.h"
+#include "test/unit/rig_archs.h"
+
+#include "lib/session/infer.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum { MEMORY = 64 << 20 };
+
+static struct rig_options on_cpu(const struct tiny *file, uint32_t slots)
+{
+    return (struct rig_options){ .file = file,
+                                 .op = clb_backend_device(),
+                                 .offload = CLB_OFFLOAD_CPU,
+                                 .slots = slots,
+                                 .kv = CLB_KV_F16,
+                                 .n_thread = 1,
+                                 .max_rows = 128 };
+}
+
+/* -- how near ---------------------------------------------------------------------------------- */
+
+/* To all experts on the device: activations are int8 instead of 16 bits, if experts are quantised;
+ * else only the order of sums differs. To the CPU backend: its dense matrices take int8 as well. */
+static const struct {
+    double device, cpu;
+} bound[CLB_DTYPE_COUNT] = {
+    [CLB_F32] = { 1e-5, 2e-3 },  [CLB_F16] = { 2e-3, 5e-3 },  [CLB_BF16] = { 1e-2, 2e-2 },
+    [CLB_INT8] = { 4e-2, 0.09 }, [CLB_INT4] = { 4e-2, 0.09 }, [CLB_MXFP4] = { 4e-2, 0.09 },
+};
+
+/* Some of the experts there: near to all of them there, and to the CPU backend; rows alone, in
+ * chunks and in batches with the same bits; streams late. */
+static void check_arch(const char *what, void (*fill)(struct clb_arch *a), enum clb_dtype t,
+                       uint32_t slots)
+{
+    const struct cut whole = { 1, LENGTH, LENGTH };
+    struct clb_arch a;
+    struct tiny file;
+
+    fill(&a);
+    CHECK(tiny_build(&file,
+                     &(struct tiny_options){ .arch = &a, .seed = 3, .expert = t, .dense = t }));
+    struct rig_options o = on_cpu(&file, 0);
+    float *there = run(&o, whole);
+    o.op = &clb_backend_cpu;
+    o.offload = CLB_OFFLOAD_COPY;
+    float *cpu = run(&o, whole);
+    o = on_cpu(&file, slots);
+    float *got = run(&o, whole);
+    double d = distance(there, got), c = distance(cpu, got);
+    printf("# %s, %s, %u there: %.2g of the largest logit, %.2g from the CPU\n", what,
+           clb_dtype_name(t), slots, d, c);
+    CHECK(d <= bound[t].device && c <= bound[t].cpu);
+    CHECK(memcmp(there, got, LENGTH * VOCAB * sizeof *got));
+    emu_streams_late(true, slots + (uint64_t)t);
+    o.n_thread = 2;
+    same_rows(&o, got, (struct cut){ 1, 3, 1 });
+    emu_streams_late(false, 0);
+    o.n_thread = 1;
+    o.level = "scalar";
+    o.no_routing_cache = true;
+    same_rows(&o, got, (struct cut){ 2, 21, 17 });
+    free(got);
+    free(there);
+    free(cpu);
+    tiny_free(&file);
+}
+
+static void two_layers(struct clb_arch *a)
+{
+    tiny_arch(a);
+    a->router_two_layers = true;
+    a->top_k = 3;
+}
+
+static void near_and_with_the_same_bits(void)
+{
+    check_arch("plain", tiny_arch, CLB_F32, 7);
+    check_arch("plain", tiny_arch, CLB_F16, 3);
+    check_arch("plain", tiny_arch, CLB_MXFP4, 7);
+    check_arch("mixed", rig_mixed_arch, CLB_INT8, 1);
+    check_arch("latent", rig_latent_arch, CLB_INT4, 3);
+    check_arch("biased", rig_biased_arch, CLB_BF16, 5);
+    check_arch("biased", rig_biased_arch, CLB_INT8, 1);
+    check_arch("two layers", two_layers, CLB_INT8, 2);
+}
+
+/* -- who has which ----------------------------------------------------------------------------- */
+
+/* Twelve experts in each of two layers, four of them for a row. */
+static void build_twelve(struct tiny *file, struct clb_arch *a)
+{
+    tiny_arch(a);
+    a->n_expert = a->layer_experts[0] = a->layer_experts[1] = 12;
+    a->top_k = 4;
+    a->expert_size = 192;
+    CHECK(tiny_build(file, &(struct tiny_options){
+                               .arch = a, .seed = 6, .expert = CLB_INT8, .dense = CLB_F16 }));
+}
+
+static void *occupy(int device, size_t bytes)
+{
+    void *p = NULL;
+
+    CHECK(cudaSetDevice(device) == cudaSuccess && cudaMalloc(&p, bytes) == cudaSuccess);
+    return p;
+}
+
+/* Two devices have some, the CPU has the rest; with one, with another share, other bits. */
+static void beside_several_devices(void)
+{
+    enum { LEFT = 600 << 10 };
+    const struct cut whole = { 1, 20, 20 };
+    struct clb_arch a;
+    struct tiny file;
+    struct rig g;
+
+    build_twelve(&file, &a);
+    struct rig_options o = on_cpu(&file, 6);
+    o.max_rows = 24;
+    o.devices = (struct clb_devices){ 2, { 1, 0 } };
+    void *p = occupy(0, MEMORY - LEFT);
+    float *want = run(&o, (struct cut){ 2, 20, 8 });
+    uint64_t sent = emu_calls("cudaMemcpyPeerAsync");
+    emu_streams_late(true, 9);
+    same_rows(&o, want, (struct cut){ 2, 20, 7 });
+    same_rows(&o, want, (struct cut){ 1, 4, 1 });
+    emu_streams_late(false, 0);
+    CHECK(emu_calls("cudaMemcpyPeerAsync") - sent > 20);
+    CHECK(rig_open(&g, &o));
+    CHECK_HAS(g.op->device->offload(g.be), " of 24 experts are multiplied by the CPU");
+    rig_close(&g);
+    cudaFree(p);
+    o = on_cpu(&file, 12);
+    float *other = run(&o, whole);
+    CHECK(memcmp(want, other, (size_t)20 * VOCAB * sizeof *want));
+    free(other);
+    free(want);
+    tiny_free(&file);
+}
+
+/* A later run takes slots back: what the device had before is copied then, by turns with what the
+ * CPU has all the time. */
+static void a_later_run_takes_room(void)
+{
+    const struct cut whole = { 2, 20, 8 };
+    static float got[2][LENGTH][VOCAB];
+    struct rig_batch b = { .n_seq = 2,
+                           .chunk = 8,
+                           .ids = { ids, ids + 1 },
+                           .length = { 20, 19 },
+                           .out = { got[0][0], got[1][0] } };
+    struct clb_err err = { 0 };
+    struct clb_arch a;
+    struct tiny file;
+    struct rig g;
+
+    build_twelve(&file, &a);
+    struct rig_options o = on_cpu(&file, 16);
+    float *want = run(&o, whole);
+    CHECK(rig_open(&g, &o));
+    CHECK(!g.op->device->copies(g.be));
+    uint64_t left = g.op->device->available(g.be), slot = g.reader.experts[0].size[0];
+    CHECK(rig_upload(&g, left - 5 * slot, &err));
+    CHECK(g.op->device->copies(g.be) && !g.op->device->shares(g.be));
+    for (int seed = 1; seed < 3; seed++) {
+        emu_streams_late(true, (uint64_t)seed);
+        memset(got, 0, sizeof got);
+        CHECK(rig_run(&g, &b));
+        emu_streams_late(false, 0);
+        CHECK(!memcmp(want, got[0], 20 * sizeof got[0][0]));
+    }
+    CHECK(!rig_upload(&g, left + slot, &err));
+    CHECK_EQ(err.code, CLB_NO_SPACE);
+    rig_close(&g);
+    free(want);
+    tiny_free(&file);
+}
+
+/* -- what is guessed --------------------------------------------------------------------------- */
+
+/* Says what it has measured and guessed; where copies have no room the CPU it is; and it measures
+ * nothing where all fit. */
+static void auto_measures(void)
+{
+    struct clb_arch a;
+    struct tiny file;
+    struct rig g;
+
+    build_twelve(&file, &a);
+    for (uint32_t slots = 0; slots <= 12; slots = slots ? slots * 12 : 1) {
+        struct rig_options o = on_cpu(&file, slots);
+
+        o.offload = CLB_OFFLOAD_AUTO;
+        if (!rig_open(&g, &o))
+            continue;
+        const char *text = g.op->device->offload(g.be);
+        printf("# %s\n", text);
+        if (!slots)
+            CHECK_STR(text, "");
+        else
+            CHECK_HAS(text, " of 24 experts are ");
+        if (slots == 1)
+            CHECK_HAS(text, "23 of 24 experts are multiplied by the CPU; ");
+        if (slots == 1)
+            CHECK_HAS(text, "for copies there is no room");
+        if (slots == 12)
+            CHECK_HAS(text, "GB/s, 50 % are there)");
+        rig_close(&g);
+    }
+    struct rig_options o = on_cpu(&file, 12);
+    o.offload = CLB_OFFLOAD_COPY;
+    CHECK(rig_open(&g, &o));
+    CHECK_STR(g.op->device->offload(g.be), "12 of 24 experts are copied when they are wanted");
+    rig_close(&g);
+    tiny_free(&file);
+}
+
+/* -- mistakes and failures --------------------------------------------------------------------- */
+
+/* Without Gather's wait for results of the CPU, some order of the streams gives other bits. */
+static void a_missing_wait_is_found(void)
+{
+    const struct cut once = { 1, 8, 8 };
+    struct clb_arch a;
+    struct tiny file;
+    bool found = false;
+
+    tiny_arch(&a);
+    CHECK(tiny_build(&file, &(struct tiny_options){
+                                .arch = &a, .seed = 7, .expert = CLB_INT8, .dense = CLB_INT8 }));
+    struct rig_options o = on_cpu(&file, 4);
+    float *want = run(&o, once);
+    for (uint64_t seed = 1; !found && seed < 30; seed++) {
+        emu_streams_late(true, seed);
+        emu_forget_wait(1);
+        float *got = run(&o, once);
+        found = memcmp(got, want, (size_t)once.length * VOCAB * sizeof *got) != 0;
+        free(got);
+        emu_streams_late(false, 0);
+    }
+    emu_forget_wait(0);
+    CHECK(found);
+    free(want);
+    tiny_free(&file);
+}
+
+/* Opens, runs three rows one by one, closes. */
+static bool try_all(const struct rig_options *o, char why[512])
+{
+    static float out[VOCAB];
+    struct clb_err err = { 0 };
+    struct rig g;
+    bool ok = rig_try_open(&g, o, &err);
+
+    for (uint32_t i = 0; ok && i < 3; i++) {
+        const uint32_t zero = 0;
+        const struct clb_pass p = { .n_row = 1,
+                                    .token = ids + i,
+                                    .position = &i,
+                                    .sequence = &zero,
+                                    .seq = g.seqs,
+                                    .n_seq = 1,
+                                    .logit_row = &zero,
+                                    .n_logit = 1 };
+
+        ok = clb_kv_seq_reserve(&g.seq[0], i + 1, &err) &&
+             clb_forward(&g.engine, g.x, &p, out, NULL, &err);
+    }
+    snprintf(why, 512, "%s", ok ? "" : err.text);
+    rig_close(&g);
+    return ok;
+}
+
+/* It ends with what failed, and gives all back. */
+static void every_call_may_fail(void)
+{
+    static const char *const call[] = {
+        "cudaSetDevice",        "cudaMalloc",
+        "cudaHostAlloc",        "cudaMemsetAsync",
+        "cudaMemcpyAsync",      "cudaStreamWaitEvent",
+        "cudaEventRecord",      "cudaStreamSynchronize",
+        "cudaLaunchKernel",     "cudaEventCreateWithFlags",
+        "cudaEventSynchronize", "cudaStreamCreateWithFlags",
+    };
+    struct clb_arch a;
+    char why[512];
+
+    tiny_arch(&a);
+    for (int mode = CLB_OFFLOAD_CPU; mode <= CLB_OFFLOAD_AUTO; mode++)
+        for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
+            struct rig_options o = on_cpu(NULL, 4);
+
+            o.offload = (enum clb_offload)mode;
+            o.model = (struct tiny_options){ .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 };
+            o.max_rows = 3;
+            bool failed = true;
+            for (int n = 1; failed; n += n + n / 2 + 1) {
+                emu_fail(call[i], n, cudaErrorIllegalAddress);
+                failed = !try_all(&o, why);
+                emu_fail(call[i], 0, cudaSuccess);
+                CHECK_EQ(emu_leaks(), 0);
+                if (failed && !strstr(why, cudaGetErrorString(cudaErrorIllegalAddress))) {
+                    printf("# %s, call %d: %s\n", call[i], n, why);
+                    CHECK(!"the cause is told");
+                }
+            }
+        }
+}
+
+/* -- through model and session ----------------------------------------------------------------- */
+
+enum { THREADS = 3 };
+
+struct worker {
+    struct clb_model *m;
+    uint32_t i;
+    bool ok;
+    struct clb_err why;
+    float logits[12][VOCAB];
+};
+
+static void *infer(void *arg)
+{
+    struct worker *w = arg;
+    struct clb_infer_job job = {
+        .ids = ids + w->i, .logits = w->logits[0], .batch = 1, .length = 12 - w->i
+    };
+
+    w->ok = clb_infer(w->m, &job, NULL, &w->why);
+    return NULL;
+}
+
+/* Sessions one after the other; `beside`: then side by side, which take turns. False: no memory. */
+static bool check_sessions(struct worker of[THREADS], const char *path, uint64_t memory,
+                           bool beside)
+{
+    static struct worker again[THREADS];
+    struct clb_model_source from = { .path = path };
+    struct clb_model_options o = { .n_thread = 1,
+                                   .backend = "cuda",
+                                   .gpu_memory = 900 << 10,
+                                   .memory = memory,
+                                   .offload = CLB_OFFLOAD_CPU };
+    pthread_t thread[THREADS];
+    struct clb_model *m = NULL;
+    struct clb_err err = { 0 };
+
+    bool ok = clb_model_open(&m, &from, &o, &err);
+    for (uint32_t i = 0; ok && i < THREADS; i++) {
+        of[i] = again[i] = (struct worker){ .m = m, .i = i };
+        infer(&of[i]);
+        ok = of[i].ok;
+        err = of[i].why;
+    }
+    CHECK(ok || err.code == CLB_NO_SPACE);
+    if (ok && beside) {
+        CHECK_HAS(m->offload, " of 24 experts are multiplied by the CPU");
+        CHECK(!clb_model_take_pass(m, false));
+        clb_model_end_pass(m, false);
+        for (int i = 0; i < THREADS; i++)
+            CHECK(!pthread_create(&thread[i], NULL, infer, &again[i]));
+        for (int i = 0; i < THREADS; i++) {
+            pthread_join(thread[i], NULL);
+            CHECK(again[i].ok && !memcmp(of[i].logits, again[i].logits, sizeof of[i].logits));
+        }
+        CHECK(m->ledger[CLB_POOL_HOST].peak > 12 * 4 * 64 * sizeof(float));
+        CHECK_EQ(m->ledger[CLB_POOL_HOST].used, 0);
+    }
+    clb_model_close(m);
+    return ok;
+}
+
+/* Under the lowest limit of memory that will do, the store gives the experts of a layer piece by
+ * piece; under another one all at once. */
+static void sessions_take_turns(void)
+{
+    static struct worker all[THREADS], least[THREADS];
+    char path[] = "/tmp/colibri-host-XXXXXX";
+    int fd = mkstemp(path);
+    uint64_t memory = 0;
+    struct clb_arch a;
+    struct tiny file;
+
+    build_twelve(&file, &a);
+    CHECK(fd >= 0 && write(fd, file.bytes, file.n) == (ssize_t)file.n);
+    close(fd);
+    CHECK(check_sessions(all, path, 0, true));
+    CHECK(check_sessions(all, path, 64 << 20, true));
+    do
+        memory += 32 << 10;
+    while (!check_sessions(least, path, memory, false));
+    printf("# a limit of %u bytes, a file of %u\n", (unsigned)memory, (unsigned)file.n);
+    CHECK(memory < file.n);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(!memcmp(all[i].logits, least[i].logits, sizeof all[i].logits));
+    unlink(path);
+    tiny_free(&file);
+}
+
+static void nothing_leaks(void)
+{
+    CHECK_EQ(emu_leaks(), 0);
+}
+
+int main(void)
+{
+    rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);
+    emu_devices(2, MEMORY);
+    TEST(near_and_with_the_same_bits);
+    TEST(beside_several_devices);
+    TEST(a_later_run_takes_room);
+    TEST(auto_measures);
+    TEST(a_missing_wait_is_found);
+    TEST(every_call_may_fail);
+    TEST(sessions_take_turns);
+    TEST(nothing_leaks);
+    return test_result();
+}
