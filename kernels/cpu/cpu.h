@@ -17,6 +17,7 @@ enum {
     CLB_CPU_HEAD_ROWS = 16, /* most rows of one head's product in MLA */
     CLB_CPU_FEW_ITEMS = 4, /* of each thread; with more, each item of attention is one thread's */
     CLB_CPU_QUERIES = CLB_ATTN_QUERIES, /* most queries that share a KV block */
+    CLB_CPU_RANGES = 16,    /* of a list of products, at most: more threads share them */
 };
 
 struct clb_backend {
@@ -87,12 +88,20 @@ struct clb_cpu_linear {
     uint32_t tiles, rows, n_row_piece, first, end;
 };
 
-/* Products that run side by side: pieces are numbered through and taken dynamically. */
+/* Pieces of a list that a thread takes one after the other; when none is left, it helps the other
+ * threads with theirs. */
+struct clb_cpu_range {
+    _Alignas(64) atomic_uint next;
+    uint32_t end;
+};
+
+/* Products that run side by side: pieces are numbered through, and shared out in ranges, so that
+ * each thread reads on where it has just been. */
 struct clb_cpu_list {
     struct clb_cpu_linear *l;
-    uint32_t n, n_piece;
+    uint32_t n, n_piece, n_range;
     uint64_t cost; /* see clb_cpu_run */
-    atomic_uint next;
+    struct clb_cpu_range range[CLB_CPU_RANGES];
 };
 
 /* A gated MLP, or many: in[i] makes the inner rows, out[i] reads them (through their records). */
