@@ -214,7 +214,16 @@ static bool bring(struct clb_acts *x, void *to, const void *from, size_t bytes, 
                        "Logits");
 }
 
-/* Candidates, and rows that are wanted whole, as many as are side by side at once. */
+/* Rows from the i-th on that are wanted whole. */
+static uint32_t whole_from(const struct clb_pass *p, uint32_t i)
+{
+    uint32_t n = 0;
+
+    while (i + n < p->n_logit && !(p->n_candidate && p->n_candidate[i + n]))
+        n++;
+    return n;
+}
+
 static bool bring_all(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err)
 {
     const struct clb_pass *p = x->p;
@@ -223,13 +232,11 @@ static bool bring_all(struct clb_backend *be, struct clb_acts *x, float *out, st
     if (x->n_candidate &&
         !bring(x, p->candidate, x->candidate, x->n_candidate * sizeof *p->candidate, err))
         return false;
-    for (uint32_t i = 0, n; i < p->n_logit; i += n) {
-        for (n = 0; i + n < p->n_logit && !(x->n_candidate && p->n_candidate[i + n]);)
-            n++;
+    for (uint32_t i = 0, n; i < p->n_logit; i += n ? n : 1) {
+        n = whole_from(p, i);
         if (n &&
             !bring(x, out + i * n_vocab, x->logits + i * n_vocab, n * n_vocab * sizeof *out, err))
             return false;
-        n += n == 0;
     }
     return true;
 }

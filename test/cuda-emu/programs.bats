@@ -20,6 +20,17 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     cmp a b
 }
 
+@test "cuda: tokens are the same whether or not logits come to the host" {
+    # --logits asks for whole rows, so does a penalty; a random model has close ones.
+    for how in '--temp 0' '--temp 1.5 --top-k 40 --top-p 0.95 --seed 3' '--temp 9 --top-k 128 --min-p 0.01' \
+        '--temp 2 --top-k 129' '--temp 1' '--temp 0 --repeat-penalty 1.5'; do
+        read -ra options <<<"$how"
+        on_gpu -p 'The bird' "${options[@]}" "$M" >few
+        on_gpu -p 'The bird' "${options[@]}" --logits a "$M" >all
+        cmp few all || fail "$how"
+    done
+}
+
 @test "cuda: auto takes a GPU that is there, and says what it is or why there is none" {
     run -0 --separate-stderr colibri-run -n 1 -v -p x "$M"
     has "$stderr" "device       cuda: device 0" "on the GPU "

@@ -70,7 +70,7 @@ step same-bits 60 test/gpu/same_bits.sh "$models" "$log" "$n_gpu" &&
 
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck initcheck; do
-        for t in test_moe_scatter test_moe_gather test_moe_gate; do
+        for t in test_moe_scatter test_moe_gather test_moe_gate test_sample; do
             [[ -x $build/test/gpu/$t ]] || continue
             step "$tool-$t" 40 compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/test/gpu/$t" &&
                 row "$tool $t" ok ""
