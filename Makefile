@@ -230,11 +230,11 @@ $(BUILD)/nvcc/%.o: % $(BUILD)/nvcc/flags
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$@.log || { grep -v -e '^ptxas info' -e 'bytes stack' $@.log; exit 1; }
-# Registers of each kernel; a kernel that spills them fails the build.
+# Registers and shared memory of each kernel; one that spills fails the build.
 $(BUILD)/nvcc/registers.txt: $(CUDA_OBJ)
-	$(Q)tools/cuda_report.sh $(CUDA_OBJ:%=%.log) >$@.tmp || { cat $@.tmp; exit 1; }
+	$(Q)tools/cuda_report.sh kernels/cuda $(CUDA_OBJ:%=%.log) >$@.tmp || { cat $@.tmp; exit 1; }
 	$(Q)mv $@.tmp $@
-cuda-kernels: $(BUILD)/nvcc/registers.txt ## compile the CUDA kernels with nvcc: registers of each
+cuda-kernels: $(BUILD)/nvcc/registers.txt ## compile the CUDA kernels with nvcc: what each takes
 	@cat $<
 
 # The emulation (test/cuda-emu/README.md): .cu files as C++ of the host, and a runtime of our own.

@@ -213,7 +213,8 @@ struct colibri_batch_options {
     uint32_t context;           /* longest sequence in tokens; 0: min(max_positions, 4096) */
     uint32_t prefill_chunk;     /* prompt rows per pass; 0: 512 */
     uint64_t kv_tokens;         /* KV positions shared by the sessions; 0: max_sessions * context */
-    int32_t kv_dtype;           /* default: f32 for f32/bf16/fp16 files, f16 for quantised ones */
+    int32_t kv_dtype;           /* default: f32 for f32/bf16/fp16 files, f16 for quantised ones;
+                                   on a GPU f32 for f32 files, else f16 */
     uint32_t experts_per_token; /* 0: the model's */
     bool enable_profiling;
     /* Most rows per pass that colibri_session_on_rows can get beside each session's last one; its
@@ -434,7 +435,7 @@ struct colibri_scheduler_options {
     uint64_t kv_tokens;
     uint32_t prefill_chunk; /* prompt rows per pass; 0: 512 */
     uint32_t shared_chunk;  /* the same while others make their answers; 0: 128 */
-    int32_t kv_dtype;       /* default: f32 for f32/bf16/fp16 files, f16 for quantised ones */
+    int32_t kv_dtype;       /* as in colibri_batch_options */
     uint32_t experts_per_token; /* 0: the model's */
     uint32_t logit_rows;        /* as in colibri_batch_options, for requests with on_row */
     uint32_t profile_every; /* every so many requests one gets its stage times; 0: those that ask */

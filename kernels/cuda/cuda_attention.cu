@@ -1,35 +1,64 @@
-// cuda_attention.cu - softmax(q k) v over pages of 64 positions. A block is four warps (for wide
-// values eight) on up to 16 queries of one KV head. For each page, a warp takes its share of the 64
-// keys for the scores, then every fourth 8 columns of the values; scores meet in shared memory.
-// Both products read four inputs of a lane side by side, on both sides, and so let mma permute them
-// alike (see widen.cuh).
-#include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/warp.cuh"
+// cuda_attention.cu - softmax(q k) v over pages of 64 positions in f16 or int8; f32 pages are in
+// cuda_attention_wide.cu. A block is four warps (for wide values eight) on up to 16 queries of one
+// KV head. For each page, a warp takes its share of the 64 keys for the scores, then every fourth 8
+// columns of the values; scores meet in shared memory. In both products the numbers that a lane
+// takes lie side by side, on both sides, and so mma permutes them alike (see widen.cuh).
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/widen.cuh"
 
-enum { WARPS_MOST = 8, FOLD_THREADS = 128, QUERIES = CLB_CUDA_QUERIES, PAGE = 64 };
-enum { LD_P = PAGE + 16 }; // 8 words more than a multiple of 32: rows do not share banks
+enum { WARPS_MOST = 8, FOLD_THREADS = 128 };
 
-static __host__ __device__ __forceinline__ uint32_t ld_query(uint32_t key_dim)
-{
-    return (key_dim + 63) / 64 * 64 + 16;
-}
-static size_t shared_bytes(uint32_t key_dim)
-{
-    return QUERIES * ((ld_query(key_dim) + LD_P) * sizeof(uint16_t) +
-                      2 * WARPS_MOST * sizeof(float) + 2 * sizeof(uint32_t));
-}
+// Of both products: what a lane takes at a time are 8 bytes of a page.
+template <enum clb_kv_dtype KV> struct step {
+    enum {
+        CODES = KV == CLB_KV_INT8,
+        MMAS = CODES ? 2 : 1,
+        LANE = 4 * MMAS,  // numbers of a lane
+        ALL = 16 * MMAS,  // numbers of a warp, for one column
+        BYTES = 2 / MMAS, // of a number
+        LD_P = PAGE + ALL // rows are apart so that lanes do not meet in one bank
+    };
+    static __host__ __device__ __forceinline__ uint32_t ld_query(uint32_t key_dim)
+    {
+        return (key_dim + 63) / 64 * 64 + ALL;
+    }
+};
 
 // What the warps of a block share.
-struct shared_rows {
-    uint16_t *q, *p;       // [QUERIES][ld_query], [QUERIES][LD_P]
+template <enum clb_kv_dtype KV> struct shared_rows {
+    uint16_t *q, *p;       // [QUERIES][ld_q], [QUERIES][LD_P]
     float *most, *sum;     // [WARPS_MOST][QUERIES] of the page at hand
+    float *scale;          // likewise: largest scale of values; only for codes
     uint32_t *first, *end; // [QUERIES] a query sees keys first .. end - 1
     uint32_t ld_q;
 };
 
-// Of one thread: rows g and g + 8 of the queries, and its columns of the output.
+template <enum clb_kv_dtype KV> static size_t shared_bytes(uint32_t key_dim)
+{
+    return QUERIES * ((step<KV>::ld_query(key_dim) + step<KV>::LD_P) * sizeof(uint16_t) +
+                      (2 + step<KV>::CODES) * WARPS_MOST * sizeof(float) + 2 * sizeof(uint32_t));
+}
+
+template <enum clb_kv_dtype KV>
+static __device__ __forceinline__ shared_rows<KV> carve(unsigned char *at, uint32_t key_dim)
+{
+    shared_rows<KV> s;
+
+    s.ld_q = step<KV>::ld_query(key_dim);
+    s.q = (uint16_t *)at;
+    s.p = s.q + QUERIES * s.ld_q;
+    s.most = (float *)(s.p + QUERIES * step<KV>::LD_P);
+    s.sum = s.most + WARPS_MOST * QUERIES;
+    s.scale = s.sum + WARPS_MOST * QUERIES;
+    s.first = (uint32_t *)(s.scale + step<KV>::CODES * WARPS_MOST * QUERIES);
+    s.end = s.first + QUERIES;
+    return s;
+}
+
+// Of one thread: rows g and g + 8 of the queries, and its columns of the output. For codes, o is in
+// units of `scale`, the largest scale of a value that the row has seen in this split.
 template <int TILES> struct split_sums {
-    float m[2], l[2], o[TILES][4];
+    float m[2], l[2], scale[2], o[TILES][4];
 };
 
 template <int TILES> static __device__ __forceinline__ void reset(split_sums<TILES> &s)
@@ -38,6 +67,7 @@ template <int TILES> static __device__ __forceinline__ void reset(split_sums<TIL
     for (int i = 0; i < 2; i++) {
         s.m[i] = -INFINITY;
         s.l[i] = 0;
+        s.scale[i] = 0;
     }
     UNROLL
     for (int j = 0; j < TILES; j++)
@@ -46,135 +76,226 @@ template <int TILES> static __device__ __forceinline__ void reset(split_sums<TIL
         s.o[j][i] = 0;
 }
 
-// -- queries -------------------------------------------------------------------------------------
-
-static __device__ __forceinline__ uint32_t row_of(const struct clb_cuda_attention &a,
-                                                  const struct clb_cuda_queries &t, uint32_t i)
-{
-    return t.first_row + (t.first + i) / (a.n_head / a.kv.n_head);
-}
-static __device__ __forceinline__ uint32_t head_of(const struct clb_cuda_attention &a,
-                                                   const struct clb_cuda_queries &t, uint32_t i)
-{
-    uint32_t group = a.n_head / a.kv.n_head;
-
-    return blockIdx.y * group + (t.first + i) % group;
-}
-
-// The first key that a row at `position` sees.
-static __device__ __forceinline__ uint32_t first_key(const struct clb_cuda_attention &a,
-                                                     uint32_t position)
-{
-    uint32_t first = a.window && position >= a.window ? position - a.window + 1 : 0;
-    uint32_t chunk = a.chunk ? position / a.chunk * a.chunk : 0;
-
-    return first > chunk ? first : chunk;
-}
-
 // Queries to shared memory, in f16, padded with zeros; queries that are not there see nothing.
+template <enum clb_kv_dtype KV>
 static __device__ __forceinline__ void load_queries(const struct clb_cuda_attention &a,
                                                     const struct clb_cuda_queries &t,
-                                                    const struct shared_rows &s)
+                                                    const shared_rows<KV> &s)
 {
-    const uint32_t width = clb_cuda_kv_keys(a.kv.key_dim);
+    const uint32_t width = clb_cuda_kv_keys(KV, a.kv.key_dim);
 
     for (uint32_t i = 0; i < QUERIES; i++) {
-        const float *q = a.q + row_of(a, t, i < t.n ? i : 0) * a.ld_q;
-        q += head_of(a, t, i < t.n ? i : 0) * a.kv.key_dim;
+        const float *q = query_of(a, t, i < t.n ? i : 0);
         for (uint32_t d = threadIdx.x; d < width; d += blockDim.x)
-            s.q[i * s.ld_q + d] = f32_to_f16(i < t.n && d < a.kv.key_dim ? q[d] : 0);
+            s.q[i * s.ld_q + d] = f32_to_f16_within(i < t.n && d < a.kv.key_dim ? q[d] : 0);
     }
     if (threadIdx.x < QUERIES) {
-        uint32_t i = threadIdx.x, position = i < t.n ? a.position[row_of(a, t, i)] : 0;
-        s.first[i] = i < t.n ? first_key(a, position) : 0;
-        s.end[i] = i < t.n ? position + 1 : 0;
+        const struct seen see = threadIdx.x < t.n ? seen_by(a, t, threadIdx.x) : seen{ 0, 0 };
+        s.first[threadIdx.x] = see.first;
+        s.end[threadIdx.x] = see.end;
     }
     __syncthreads();
 }
 
-// -- one page ------------------------------------------------------------------------------------
+// -- registers of mma ----------------------------------------------------------------------------
 
-// The A registers of 16 inputs from rows g and g + 8.
-static __device__ __forceinline__ void load_rows(uint32_t out[4], const uint16_t *rows, uint32_t ld,
-                                                 uint32_t at)
+// A: the lane's numbers of rows g and g + 8, from `at` on.
+template <int MMAS>
+static __device__ __forceinline__ void load_rows(uint32_t out[MMAS][4], const uint16_t *rows,
+                                                 uint32_t ld, uint32_t at)
 {
     const uint32_t g = (threadIdx.x & 31) >> 2;
-    const uint2 upper = *(const uint2 *)(rows + g * ld + at);
-    const uint2 lower = *(const uint2 *)(rows + (g + 8) * ld + at);
+    const uint16_t *upper = rows + g * ld + at, *lower = rows + (g + 8) * ld + at;
 
-    out[0] = upper.x;
-    out[1] = lower.x;
-    out[2] = upper.y;
-    out[3] = lower.y;
+    if (MMAS == 1) {
+        const uint2 u = *(const uint2 *)upper, l = *(const uint2 *)lower;
+        out[0][0] = u.x;
+        out[0][1] = l.x;
+        out[0][2] = u.y;
+        out[0][3] = l.y;
+    } else {
+        const uint4 u = *(const uint4 *)upper, l = *(const uint4 *)lower;
+        out[0][0] = u.x;
+        out[0][1] = l.x;
+        out[0][2] = u.y;
+        out[0][3] = l.y;
+        out[MMAS - 1][0] = u.z;
+        out[MMAS - 1][1] = l.z;
+        out[MMAS - 1][2] = u.w;
+        out[MMAS - 1][3] = l.w;
+    }
 }
 
-// The warp's keys, TILES times 8: scores of rows g and g + 8, -inf where a row does not see the
-// key.
-template <int TILES>
+// B: the lane's numbers of one column.
+template <enum clb_kv_dtype KV>
+static __device__ __forceinline__ void load_column(uint32_t out[step<KV>::MMAS][2],
+                                                   const uint8_t *at)
+{
+    const uint2 v = *(const uint2 *)at;
+
+    if (KV == CLB_KV_INT8) {
+        widen_bytes(v.x ^ 0x80808080u, out[0][0], out[0][1]);
+        widen_bytes(v.y ^ 0x80808080u, out[step<KV>::MMAS - 1][0], out[step<KV>::MMAS - 1][1]);
+    } else {
+        out[0][0] = v.x;
+        out[0][1] = v.y;
+    }
+}
+
+// -- one page ------------------------------------------------------------------------------------
+
+// Of one KV head.
+struct page_parts {
+    const uint8_t *keys, *values;
+    const float *key_scale, *value_scale; // [PAGE] of codes
+};
+template <enum clb_kv_dtype KV>
+static __device__ __forceinline__ page_parts parts_of(const struct clb_cuda_attention &a,
+                                                      const uint8_t *keys)
+{
+    const uint8_t *values = keys + clb_cuda_kv_values_at(KV, a.kv.key_dim);
+
+    return { keys, values,
+             (const float *)(keys + clb_cuda_kv_numbers_bytes(
+                                        KV, clb_cuda_kv_keys(KV, a.kv.key_dim))),
+             (const float *)(values + clb_cuda_kv_numbers_bytes(
+                                          KV, clb_cuda_kv_values(KV, a.kv.value_dim))) };
+}
+
+// Of the thread's columns of scores: two keys of each of the warp's TILES times 8.
+template <enum clb_kv_dtype KV, int TILES>
+static __device__ __forceinline__ void load_scales(float2 out[TILES], const float *of)
+{
+    const uint32_t warp = threadIdx.x / 32, t = threadIdx.x & 3;
+
+    UNROLL
+    for (uint32_t n = 0; n < TILES; n++)
+        if (step<KV>::CODES)
+            out[n] = *(const float2 *)(of + (TILES * warp + n) * 8 + 2 * t);
+}
+
+// Scores of rows g and g + 8, -inf where a row does not see the key.
+template <enum clb_kv_dtype KV, int TILES>
 static __device__ __forceinline__ void score(const struct clb_cuda_attention &a,
-                                             const struct shared_rows &s, const uint16_t *keys,
+                                             const shared_rows<KV> &s, const page_parts &parts,
                                              uint32_t page, float c[TILES][4])
 {
+    using S = step<KV>;
     const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
-    const uint32_t width = clb_cuda_kv_keys(a.kv.key_dim);
+    const uint32_t width = clb_cuda_kv_keys(KV, a.kv.key_dim);
+    float2 scale[TILES] = {};
 
-    for (uint32_t d = 4 * t; d < width; d += 16) {
-        uint32_t q[4];
-        load_rows(q, s.q, s.ld_q, d);
+    load_scales<KV, TILES>(scale, parts.key_scale);
+    for (uint32_t d = S::LANE * t; d < width; d += S::ALL) {
+        uint32_t q[S::MMAS][4];
+        load_rows<S::MMAS>(q, s.q, s.ld_q, d);
         UNROLL
         for (uint32_t n = 0; n < TILES; n++) {
-            const uint2 k = *(const uint2 *)(keys + ((TILES * warp + n) * 8 + g) * width + d);
-            const uint32_t column[2] = { k.x, k.y };
-            mma_f16(c[n], q, column);
+            uint32_t k[S::MMAS][2];
+            load_column<KV>(k, parts.keys +
+                                   (((TILES * warp + n) * 8 + g) * width + d) * S::BYTES);
+            UNROLL
+            for (int i = 0; i < S::MMAS; i++)
+                mma_f16(c[n], q[i], k[i]);
         }
     }
     UNROLL
     for (uint32_t n = 0; n < TILES; n++)
         UNROLL
     for (uint32_t i = 0; i < 4; i++) {
-        uint32_t key = page * PAGE + (TILES * warp + n) * 8 + 2 * t + (i & 1),
-                 row = g + 8 * (i >> 1);
-        float v = c[n][i] * a.scale;
-        if (a.softcap > 0)
-            v = a.softcap * tanhf(v / a.softcap);
-        c[n][i] = key >= s.first[row] && key < s.end[row] ? v : -INFINITY;
+        const uint32_t key = page * PAGE + (TILES * warp + n) * 8 + 2 * t + (i & 1);
+        const uint32_t row = g + 8 * (i >> 1);
+        if (S::CODES)
+            c[n][i] *= i & 1 ? scale[n].y : scale[n].x;
+        c[n][i] = score_of(a, c[n][i], key >= s.first[row] && key < s.end[row]);
     }
 }
 
-// Rows' maxima over the page; then p, its sums, and what old sums are worth (decay).
-template <int WARPS, int TILES>
-static __device__ __forceinline__ void exponents(const struct shared_rows &s, float c[TILES][4],
-                                                 float m[2], float decay[2])
+// The largest of a row in this warp, to shared memory.
+static __device__ __forceinline__ void store_most(float *to, uint32_t row, float most)
+{
+    most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 2));
+    if (!(threadIdx.x & 3))
+        to[threadIdx.x / 32 * QUERIES + row] = most;
+}
+template <int WARPS>
+static __device__ __forceinline__ float most_of(const float *of, uint32_t row, float most)
+{
+    for (uint32_t w = 0; w < WARPS; w++)
+        most = fmaxf(most, of[w * QUERIES + row]);
+    return most;
+}
+
+// Rows' maxima, and the largest scales of the values that they see, over the page.
+template <enum clb_kv_dtype KV, int TILES>
+static __device__ __forceinline__ void maxima(const shared_rows<KV> &s, const float c[TILES][4],
+                                              const float2 scale[TILES])
+{
+    const uint32_t g = (threadIdx.x & 31) >> 2;
+
+    UNROLL
+    for (uint32_t h = 0; h < 2; h++) {
+        float most = -INFINITY, largest = 0;
+        UNROLL
+        for (uint32_t n = 0; n < TILES; n++) {
+            most = fmaxf(most, fmaxf(c[n][2 * h], c[n][2 * h + 1]));
+            if (c[n][2 * h] != -INFINITY)
+                largest = fmaxf(largest, scale[n].x);
+            if (c[n][2 * h + 1] != -INFINITY)
+                largest = fmaxf(largest, scale[n].y);
+        }
+        store_most(s.most, g + 8 * h, most);
+        if (step<KV>::CODES)
+            store_most(s.scale, g + 8 * h, largest);
+    }
+    __syncthreads();
+}
+
+// A row's scale becomes the largest yet; what o in the old unit is worth in it. A row that sees no
+// larger one keeps its bits.
+static __device__ __forceinline__ float rescale(float *scale, float largest, float *inverse)
+{
+    const float old = *scale;
+
+    *scale = largest;
+    *inverse = largest > 0 ? fminf(1 / largest, 3.40282347e38f) : 0;
+    return largest == old ? 1 : old * *inverse;
+}
+
+static __device__ __forceinline__ float exponent(float score, float most)
+{
+    return score == -INFINITY ? 0 : expf(score - most);
+}
+
+// p, its sums, and what old sums (decay[0]) and outputs (decay[1]) are worth, of rows g and g + 8.
+template <enum clb_kv_dtype KV, int WARPS, int TILES, class Sums>
+static __device__ __forceinline__ void exponents(const shared_rows<KV> &s, const float c[TILES][4],
+                                                 const float2 scale[TILES], Sums &sums,
+                                                 float decay[2][2])
 {
     const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
 
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        float most = -INFINITY;
-        UNROLL
-        for (uint32_t n = 0; n < TILES; n++)
-            most = fmaxf(most, fmaxf(c[n][2 * h], c[n][2 * h + 1]));
-        most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 2));
-        if (!t)
-            s.most[warp * QUERIES + g + 8 * h] = most;
-    }
-    __syncthreads();
-    UNROLL
-    for (uint32_t h = 0; h < 2; h++) {
         const uint32_t row = g + 8 * h;
-        float most = m[h], sum = 0;
+        const float most = most_of<WARPS>(s.most, row, sums.m[h]);
+        float sum = 0, inverse = 1;
 
-        for (uint32_t w = 0; w < WARPS; w++)
-            most = fmaxf(most, s.most[w * QUERIES + row]);
-        decay[h] = m[h] == -INFINITY ? 0 : expf(m[h] - most);
-        m[h] = most;
+        decay[0][h] = decay[1][h] = decay_to(most, sums.m[h]);
+        sums.m[h] = most;
+        if (step<KV>::CODES)
+            decay[1][h] *= rescale(&sums.scale[h], most_of<WARPS>(s.scale, row, sums.scale[h]),
+                                   &inverse);
         UNROLL
         for (uint32_t n = 0; n < TILES; n++) {
-            float one = c[n][2 * h] == -INFINITY ? 0 : expf(c[n][2 * h] - most);
-            float two = c[n][2 * h + 1] == -INFINITY ? 0 : expf(c[n][2 * h + 1] - most);
+            float one = exponent(c[n][2 * h], most), two = exponent(c[n][2 * h + 1], most);
             sum += one + two;
-            *(uint32_t *)(s.p + row * LD_P + (TILES * warp + n) * 8 + 2 * t) =
+            if (step<KV>::CODES) {
+                one *= scale[n].x * inverse;
+                two *= scale[n].y * inverse;
+            }
+            *(uint32_t *)(s.p + row * step<KV>::LD_P + (TILES * warp + n) * 8 + 2 * t) =
                 f32_to_f16(one) | (uint32_t)f32_to_f16(two) << 16;
         }
         sum += __shfl_xor_sync(ALL_LANES, sum, 1);
@@ -185,79 +306,83 @@ static __device__ __forceinline__ void exponents(const struct shared_rows &s, fl
     __syncthreads();
 }
 
-template <int WARPS, int TILES>
+// o += p v
+template <enum clb_kv_dtype KV, int WARPS, int TILES>
+static __device__ __forceinline__ void mix(const struct clb_cuda_attention &a,
+                                           const shared_rows<KV> &s, const uint8_t *values,
+                                           float o[TILES][4])
+{
+    using S = step<KV>;
+    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+    const uint32_t tiles = clb_cuda_kv_values(KV, a.kv.value_dim) / 8;
+
+    UNROLL
+    for (uint32_t k = S::LANE * t, i = 0; i < PAGE / S::ALL; k += S::ALL, i++) {
+        uint32_t p[S::MMAS][4];
+        load_rows<S::MMAS>(p, s.p, S::LD_P, k);
+        UNROLL
+        for (uint32_t j = 0; j < TILES; j++) {
+            const uint32_t tile = warp + WARPS * j;
+            uint32_t v[S::MMAS][2];
+            if (tile >= tiles)
+                continue;
+            load_column<KV>(v, values + ((tile * 8 + g) * PAGE + k) * S::BYTES);
+            UNROLL
+            for (int m = 0; m < S::MMAS; m++)
+                mma_f16(o[j], p[m], v[m]);
+        }
+    }
+}
+
+template <enum clb_kv_dtype KV, int WARPS, int TILES>
 static __device__ __forceinline__ void one_page(const struct clb_cuda_attention &a,
-                                                const struct shared_rows &s, const uint16_t *keys,
+                                                const shared_rows<KV> &s, const uint8_t *head,
                                                 uint32_t page, split_sums<TILES> &sums)
 {
-    const uint32_t warp = threadIdx.x / 32, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
-    const uint16_t *values = keys + PAGE * clb_cuda_kv_keys(a.kv.key_dim);
-    const uint32_t tiles = clb_cuda_kv_values(a.kv.value_dim) / 8;
     enum { KEYS = PAGE / 8 / WARPS };
-    float c[KEYS][4] = {}, decay[2];
+    const page_parts parts = parts_of<KV>(a, head);
+    const uint32_t g = (threadIdx.x & 31) >> 2;
+    float c[KEYS][4] = {}, decay[2][2];
+    float2 scale[KEYS] = {};
 
-    score<KEYS>(a, s, keys, page, c);
-    exponents<WARPS, KEYS>(s, c, sums.m, decay);
+    score<KV, KEYS>(a, s, parts, page, c);
+    load_scales<KV, KEYS>(scale, parts.value_scale);
+    maxima<KV, KEYS>(s, c, scale);
+    exponents<KV, WARPS, KEYS>(s, c, scale, sums, decay);
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
         float sum = 0;
         for (uint32_t w = 0; w < WARPS; w++)
             sum += s.sum[w * QUERIES + g + 8 * h];
-        sums.l[h] = fmaf(sums.l[h], decay[h], sum);
+        sums.l[h] = fmaf(sums.l[h], decay[0][h], sum);
     }
     UNROLL
     for (int j = 0; j < TILES; j++)
         UNROLL
     for (int i = 0; i < 4; i++)
-        sums.o[j][i] *= decay[i >> 1];
+        sums.o[j][i] *= decay[1][i >> 1];
+    mix<KV, WARPS, TILES>(a, s, parts.values, sums.o);
+}
+
+// -- splits --------------------------------------------------------------------------------------
+
+// All pages of a split that any query of the tile sees.
+template <enum clb_kv_dtype KV, int WARPS, int TILES>
+static __device__ __forceinline__ void one_split(const struct clb_cuda_attention &a,
+                                                 const struct clb_cuda_queries &t,
+                                                 const shared_rows<KV> &s, const struct seen &see,
+                                                 uint32_t split, split_sums<TILES> &sums)
+{
+    reset(sums);
+    for (uint32_t page = split * SPLIT_PAGES; page < (split + 1) * SPLIT_PAGES; page++)
+        if ((page + 1) * PAGE > see.first && page * PAGE < see.end)
+            one_page<KV, WARPS>(a, s, page_of(a, t, page), page, sums);
     UNROLL
-    for (uint32_t k = 0; k < PAGE; k += 16) {
-        uint32_t p[4];
-        load_rows(p, s.p, LD_P, k + 4 * t);
+    for (int j = 0; j < TILES; j++)
         UNROLL
-        for (uint32_t j = 0; j < TILES; j++) {
-            uint32_t tile = warp + WARPS * j;
-            if (tile >= tiles)
-                continue;
-            const uint2 v = *(const uint2 *)(values + (tile * 8 + g) * PAGE + k + 4 * t);
-            const uint32_t column[2] = { v.x, v.y };
-            mma_f16(sums.o[j], p, column);
-        }
-    }
-}
-
-// -- folds ---------------------------------------------------------------------------------------
-
-// Sums with maximum m_b join sums with maximum m: both are scaled to the new maximum.
-static __device__ __forceinline__ void fold(float *m, float *l, float m_b, float l_b, float *keep,
-                                            float *add)
-{
-    float most = fmaxf(*m, m_b);
-
-    *keep = *m == -INFINITY ? 0 : expf(*m - most);
-    *add = expf(m_b - most);
-    *l = fmaf(*l, *keep, l_b * *add);
-    *m = most;
-}
-
-// One output of a head: value `column` of query i of the tile.
-static __device__ __forceinline__ void finish(const struct clb_cuda_attention &a,
-                                              const struct clb_cuda_queries &t, uint32_t i,
-                                              uint32_t column, float m, float l, float o)
-{
-    const uint32_t head = head_of(a, t, i);
-    const size_t at = row_of(a, t, i) * a.ld_out + head * a.ld_head + column;
-
-    if (a.sink) {
-        float most = fmaxf(m, a.sink[head]), keep = expf(m - most);
-        l = fmaf(l, keep, expf(a.sink[head] - most));
-        o *= keep;
-    }
-    o /= l;
-    if (a.wide)
-        a.wide[at] = o;
-    else
-        a.out[at] = a.bf16 ? f32_to_bf16(o) : f32_to_f16(o);
+    for (int i = 0; i < 4; i++)
+        if (step<KV>::CODES)
+            sums.o[j][i] *= sums.scale[i >> 1];
 }
 
 // Calls f(query, column, i, j) for every value of o[j][i] that there is.
@@ -277,22 +402,12 @@ static __device__ __forceinline__ void each_value(const struct clb_cuda_attentio
     }
 }
 
-static __device__ __forceinline__ float *partial_of(const struct clb_cuda_attention &a,
-                                                    uint32_t split)
-{
-    uint32_t splits = clb_cuda_splits(a.last_position);
-
-    return a.partial + ((size_t)(blockIdx.x * a.kv.n_head + blockIdx.y) * splits + split) *
-                           QUERIES * (a.kv.value_dim + 2);
-}
-
-// A split to memory: per query its o, then m and l.
 template <int WARPS, int TILES>
 static __device__ __forceinline__ void store_split(const struct clb_cuda_attention &a,
                                                    uint32_t split, uint32_t n,
                                                    const split_sums<TILES> &s)
 {
-    float *to = partial_of(a, split);
+    float *to = partial_of(a, blockIdx.x, split);
     const uint32_t width = a.kv.value_dim, g = (threadIdx.x & 31) >> 2;
 
     each_value<WARPS, TILES>(a, n, [&](uint32_t query, uint32_t column, uint32_t i, uint32_t j) {
@@ -326,57 +441,33 @@ static __device__ __forceinline__ void fold_split(split_sums<TILES> &total,
 
 // -- kernels -------------------------------------------------------------------------------------
 
-static __device__ __forceinline__ struct shared_rows carve(unsigned char *at, uint32_t key_dim)
-{
-    struct shared_rows s;
-
-    s.ld_q = ld_query(key_dim);
-    s.q = (uint16_t *)at;
-    s.p = s.q + QUERIES * s.ld_q;
-    s.most = (float *)(s.p + QUERIES * LD_P);
-    s.sum = s.most + WARPS_MOST * QUERIES;
-    s.first = (uint32_t *)(s.sum + WARPS_MOST * QUERIES);
-    s.end = s.first + QUERIES;
-    return s;
-}
-
 // 8 * WARPS * TILES columns of values are the most that there may be.
-template <int WARPS, int TILES>
+template <enum clb_kv_dtype KV, int WARPS, int TILES>
 static __global__ void __launch_bounds__(32 * WARPS, 8 / WARPS)
     attention(const struct clb_cuda_attention a)
 {
     CLB_DYNAMIC_SHARED(unsigned char, memory);
-    const struct shared_rows s = carve(memory, a.kv.key_dim);
+    const shared_rows<KV> s = carve<KV>(memory, a.kv.key_dim);
     const struct clb_cuda_queries t = a.tile[blockIdx.x];
-    const uint32_t *table = a.kv.table + t.sequence * a.kv.ld_table;
-    uint32_t from = UINT32_MAX, end = 0;
+    struct seen see = { UINT32_MAX, 0 }; // by any query
     split_sums<TILES> total, sums;
 
     load_queries(a, t, s);
     for (uint32_t i = 0; i < t.n; i++) {
-        from = s.first[i] < from ? s.first[i] : from;
-        end = s.end[i] > end ? s.end[i] : end;
+        see.first = s.first[i] < see.first ? s.first[i] : see.first;
+        see.end = s.end[i] > see.end ? s.end[i] : see.end;
     }
-    uint32_t split = a.split_first ? blockIdx.z : from / CLB_CUDA_SPLIT;
-    const uint32_t last = a.split_first ? split : (end - 1) / CLB_CUDA_SPLIT;
-    reset(total);
-    for (; split <= last; split++) {
-        const uint32_t begin = split * (CLB_CUDA_SPLIT / PAGE);
-        const uint32_t stop = begin + CLB_CUDA_SPLIT / PAGE;
-        reset(sums);
-        for (uint32_t page = begin; page < stop; page++)
-            if ((page + 1) * PAGE > from && page * PAGE < end)
-                one_page<WARPS>(a, s,
-                                (const uint16_t *)(a.kv.pages + table[page] * a.kv.page_bytes +
-                                                   blockIdx.y * a.kv.head_bytes),
-                                page, sums);
-        if (a.split_first)
-            store_split<WARPS>(a, split, t.n, sums);
-        else
-            fold_split(total, sums);
-    }
-    if (a.split_first)
+    if (a.split_first) {
+        one_split<KV, WARPS>(a, t, s, see, blockIdx.z, sums);
+        store_split<WARPS>(a, blockIdx.z, t.n, sums);
         return;
+    }
+    reset(total);
+    for (uint32_t split = see.first / CLB_CUDA_SPLIT; split <= (see.end - 1) / CLB_CUDA_SPLIT;
+         split++) {
+        one_split<KV, WARPS>(a, t, s, see, split, sums);
+        fold_split(total, sums);
+    }
     each_value<WARPS, TILES>(a, t.n, [&](uint32_t query, uint32_t column, uint32_t i, uint32_t j) {
         finish(a, t, query, column, total.m[i >> 1], total.l[i >> 1], total.o[j][i]);
     });
@@ -394,7 +485,7 @@ static __global__ void __launch_bounds__(FOLD_THREADS)
         float m = -INFINITY, l = 0, o = 0;
 
         for (uint32_t split = 0; split < splits; split++) {
-            const float *from = partial_of(a, split) + query * (width + 2);
+            const float *from = partial_of(a, blockIdx.x, split) + query * (width + 2);
             float keep, add;
             if (from[width] == -INFINITY)
                 continue;
@@ -405,49 +496,36 @@ static __global__ void __launch_bounds__(FOLD_THREADS)
     }
 }
 
-static __global__ void __launch_bounds__(FOLD_THREADS) append(const struct clb_cuda_append a)
-{
-    const uint32_t row = blockIdx.x, position = a.position[row], at = position % PAGE;
-    const uint32_t width = clb_cuda_kv_keys(a.kv.key_dim);
-    const size_t page = a.kv.table[a.sequence[row] * a.kv.ld_table + position / PAGE];
-
-    for (uint32_t head = 0; head < a.kv.n_head; head++) {
-        uint16_t *keys = (uint16_t *)(a.kv.pages + page * a.kv.page_bytes + head * a.kv.head_bytes);
-        uint16_t *values = keys + PAGE * width;
-        const float *k = a.key + row * a.ld_key + head * a.kv.key_dim;
-        const float *v = a.value + row * a.ld_value + head * a.kv.value_dim;
-
-        for (uint32_t d = threadIdx.x; d < a.kv.key_dim; d += FOLD_THREADS)
-            keys[at * width + d] = f32_to_f16(k[d]);
-        for (uint32_t d = threadIdx.x; d < a.kv.value_dim; d += FOLD_THREADS)
-            values[d * PAGE + at] = f32_to_f16(v[d]);
-    }
-}
-
 // -- host ----------------------------------------------------------------------------------------
 
-void clb_cuda_run_append(const struct clb_cuda_append *a, struct CUstream_st *stream)
-{
-    CLB_LAUNCH(append, a->n_row, FOLD_THREADS, 0, stream, *a);
-}
-
-template <int WARPS, int TILES>
+template <enum clb_kv_dtype KV, int WARPS, int TILES>
 static void launch(const struct clb_cuda_attention *a, struct CUstream_st *stream)
 {
     dim3 grid(a->n_tile, a->kv.n_head, a->split_first ? clb_cuda_splits(a->last_position) : 1);
 
-    CLB_LAUNCH((attention<WARPS, TILES>), grid, 32 * WARPS, shared_bytes(a->kv.key_dim), stream,
-               *a);
-    if (a->split_first)
-        CLB_LAUNCH(attention_fold, dim3(a->n_tile, a->kv.n_head), FOLD_THREADS, 0, stream, *a);
+    CLB_LAUNCH((attention<KV, WARPS, TILES>), grid, 32 * WARPS, shared_bytes<KV>(a->kv.key_dim),
+               stream, *a);
+}
+
+template <enum clb_kv_dtype KV>
+static void launch_any(const struct clb_cuda_attention *a, struct CUstream_st *stream)
+{
+    if (a->kv.value_dim <= 128)
+        launch<KV, 4, 4>(a, stream);
+    else if (a->kv.value_dim <= 256)
+        launch<KV, 4, 8>(a, stream);
+    else
+        launch<KV, 8, 8>(a, stream);
 }
 
 void clb_cuda_run_attention(const struct clb_cuda_attention *a, struct CUstream_st *stream)
 {
-    if (a->kv.value_dim <= 128)
-        launch<4, 4>(a, stream);
-    else if (a->kv.value_dim <= 256)
-        launch<4, 8>(a, stream);
+    if (a->kv.dtype == CLB_KV_F32)
+        clb_cuda_run_attention_wide(a, stream);
+    else if (a->kv.dtype == CLB_KV_F16)
+        launch_any<CLB_KV_F16>(a, stream);
     else
-        launch<8, 8>(a, stream);
+        launch_any<CLB_KV_INT8>(a, stream);
+    if (a->split_first)
+        CLB_LAUNCH(attention_fold, dim3(a->n_tile, a->kv.n_head), FOLD_THREADS, 0, stream, *a);
 }

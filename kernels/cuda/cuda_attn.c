@@ -78,6 +78,7 @@ struct clb_cuda_kv clb_cuda_kv_of(const struct clb_backend *be, const struct clb
 
     (void)be;
     return (struct clb_cuda_kv){
+        .dtype = s->dtype,
         .pages = clb_kv_pool_block(x->pool, 0) + layer * s->layer_bytes,
         .page_bytes = s->block_bytes,
         .head_bytes = s->head_bytes,

@@ -152,16 +152,17 @@ static const char *cuda_offload(const struct clb_backend *be)
 static bool cuda_kv_shape(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,
                           struct clb_err *err)
 {
-    if (dtype != CLB_KV_F16)
-        return clb_fail(err, CLB_UNSUPPORTED, "on CUDA the KV cache is f16");
-    if (!clb_kv_shape_init(s, a, dtype))
-        return clb_fail(err, CLB_USAGE, "a KV cache of this model is larger than memory can be");
-    s->k_bytes = 2ull * CLB_KV_BLOCK * clb_cuda_kv_keys(s->key_dim);
-    s->v_bytes = 2ull * CLB_KV_BLOCK * clb_cuda_kv_values(s->value_dim);
-    s->head_bytes = s->k_bytes + s->v_bytes; /* rounded less than kv.h does: no overflow */
-    s->layer_bytes = s->head_bytes * s->n_kv_head;
-    s->block_bytes = s->layer_bytes * s->n_layer;
-    return true;
+    if (clb_kv_shape_init(s, a, dtype)) {
+        s->v_bytes = clb_cuda_kv_part_bytes(dtype, clb_cuda_kv_values(dtype, s->value_dim));
+        s->k_bytes = clb_cuda_kv_values_at(dtype, s->key_dim);
+        s->k_scale_at = dtype == CLB_KV_INT8 ? s->k_bytes - CLB_KV_BLOCK * sizeof(float) : 0;
+        s->v_scale_at = dtype == CLB_KV_INT8 ? s->v_bytes - CLB_KV_BLOCK * sizeof(float) : 0;
+        s->head_bytes = s->k_bytes + s->v_bytes;
+        if (clb_mul(s->head_bytes, s->n_kv_head, &s->layer_bytes) &&
+            clb_mul(s->layer_bytes, s->n_layer, &s->block_bytes))
+            return true;
+    }
+    return clb_fail(err, CLB_USAGE, "a KV cache of this model is larger than memory can be");
 }
 
 static const struct clb_memory *cuda_memory(struct clb_backend *be)

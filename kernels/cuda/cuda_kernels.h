@@ -20,6 +20,7 @@
 extern "C" {
 #endif
 
+#include "lib/backend/kv_dtype.h"
 #include "lib/base/candidate.h"
 #include "lib/format/arch.h"
 #include "lib/format/dtype.h"
@@ -132,28 +133,55 @@ void clb_cuda_run_slice(const struct clb_cuda_slice *s, struct CUstream_st *stre
 
 /* -- attention --------------------------------------------------------------------------------- */
 
-/* Keys and values of one layer. A page holds 64 positions; per KV head, keys as f16 [64][key_dim
- * padded to 16], then values as f16 [value_dim padded to 8][64]: positions side by side, as mma
- * reads them. Pads are zero, and what was not written yet is finite: memory that was set to zero.
- */
+/* Keys and values of one layer. A page holds 64 positions; per KV head its keys, then its values:
+ *
+ *   f16   keys [64][key_dim padded to 16], values [value_dim padded to 8][64]: what a lane takes for
+ *         mma lies side by side, four dimensions of a key, four positions of a value
+ *   int8  the same with 8 numbers in the place of 4 (key_dim padded to 32), and f32 scales [64] behind
+ *         keys and behind values, one for each position. Codes and scales are those that the CPU
+ *         stores: scale = max / 127, code = x * (127 / max) to the nearest, half to even
+ *   f32   keys [key_dim padded to 4][64], values [64][value_dim]: lanes are keys, then dimensions
+ *
+ * Every part begins at a multiple of 256 bytes. Pads are zero, and what was not written yet is
+ * finite: memory that was set to zero. */
 struct clb_cuda_kv {
+    enum clb_kv_dtype dtype;
     uint8_t *pages; /* of this layer in page 0 */
     uint64_t page_bytes, head_bytes;
     uint32_t n_head, key_dim, value_dim;
     const uint32_t *table; /* [n_seq][ld_table] page of positions 64 i .. 64 i + 63 */
     size_t ld_table;
 };
-CLB_CUDA_BOTH uint32_t clb_cuda_kv_keys(uint32_t key_dim)
+/* Padded sizes of a key and a value. */
+CLB_CUDA_BOTH uint32_t clb_cuda_kv_keys(enum clb_kv_dtype t, uint32_t key_dim)
 {
-    return (key_dim + 15) / 16 * 16;
+    uint32_t pad = t == CLB_KV_F32 ? 4 : t == CLB_KV_F16 ? 16 : 32;
+
+    return (key_dim + pad - 1) / pad * pad;
 }
-CLB_CUDA_BOTH uint32_t clb_cuda_kv_values(uint32_t value_dim)
+CLB_CUDA_BOTH uint32_t clb_cuda_kv_values(enum clb_kv_dtype t, uint32_t value_dim)
 {
-    return (value_dim + 7) / 8 * 8;
+    return t == CLB_KV_F32 ? value_dim : (value_dim + 7) / 8 * 8;
 }
-static inline uint64_t clb_cuda_kv_head_bytes(uint32_t key_dim, uint32_t value_dim)
+/* Bytes of 64 keys or values of n numbers, and with their scales. */
+CLB_CUDA_BOTH uint32_t clb_cuda_kv_numbers_bytes(enum clb_kv_dtype t, uint32_t n)
 {
-    return 64 * 2 * (uint64_t)(clb_cuda_kv_keys(key_dim) + clb_cuda_kv_values(value_dim));
+    return 64 * n * (t == CLB_KV_F32 ? 4 : t == CLB_KV_F16 ? 2 : 1);
+}
+CLB_CUDA_BOTH uint32_t clb_cuda_kv_part_bytes(enum clb_kv_dtype t, uint32_t n)
+{
+    return clb_cuda_kv_numbers_bytes(t, n) + (t == CLB_KV_INT8 ? 64 * 4 : 0);
+}
+/* Where values begin behind the keys of a head. */
+CLB_CUDA_BOTH uint32_t clb_cuda_kv_values_at(enum clb_kv_dtype t, uint32_t key_dim)
+{
+    return clb_cuda_kv_part_bytes(t, clb_cuda_kv_keys(t, key_dim));
+}
+static inline uint32_t clb_cuda_kv_head_bytes(enum clb_kv_dtype t, uint32_t key_dim,
+                                              uint32_t value_dim)
+{
+    return clb_cuda_kv_values_at(t, key_dim) +
+           clb_cuda_kv_part_bytes(t, clb_cuda_kv_values(t, value_dim));
 }
 
 /* Keys and values of n_row rows, f32, heads side by side, into their pages. */
@@ -171,10 +199,19 @@ void clb_cuda_run_append(const struct clb_cuda_append *a, struct CUstream_st *st
 struct clb_cuda_queries {
     uint32_t sequence, first_row, first, n;
 };
-/* Splits of 512 positions, from position 0. Inside one: f16 products with f32 sums, running maximum
- * over blocks of 64 keys, p = exp(s - max) rounded to f16 for its product with values. Splits are
- * folded in ascending order. `split_first`: every split on its own block, then a fold, for few
- * queries on long contexts; else one block takes all splits in turn. The bits are the same. */
+/* Splits of 512 positions, from position 0, each with a running maximum over blocks of 64 keys, are
+ * folded in ascending order. Inside a split:
+ *
+ *   f16   queries rounded to f16; f16 products with f32 sums; p = exp(s - max) rounded to f16 for
+ *         its product with values
+ *   int8  the same with codes in the place of keys and values; a score is multiplied by its key's
+ *         scale, p by its value's over the largest that the query has seen, which f16 holds well
+ *         whatever the scales are; sums are taken to a new largest as they are to a new maximum
+ *   f32   one chain of fused multiply-add in ascending order for each score, and for each output
+ *
+ * `split_first`: every split on its own block, then a fold, for few queries on long contexts; else
+ * one block takes all splits in turn. The bits are the same, and those of a query depend on its
+ * position and on nothing that is beside it. */
 enum { CLB_CUDA_SPLIT = 512, CLB_CUDA_QUERIES = 16 };
 struct clb_cuda_attention {
     struct clb_cuda_kv kv;

@@ -14,6 +14,8 @@
 #include <cuda_fp16.h>
 
 #define UNROLL                         _Pragma("unroll")
+#define CLB_PRAGMA(text)               _Pragma(#text)
+#define UNROLL_BY(n)                   CLB_PRAGMA(unroll n)
 #define CLB_SHARED(type, name, n)      __shared__ type name[n]
 #define CLB_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
 #define CLB_LAUNCH(kernel, grid, block, shared, stream, ...)                                       \

@@ -13,13 +13,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lib/backend/kv_dtype.h"
 #include "lib/backend/memory.h"
 #include "lib/base/err.h"
 #include "lib/base/slab.h"
 #include "lib/format/arch.h"
 
 enum { CLB_KV_BLOCK = 64 };
-enum clb_kv_dtype { CLB_KV_F32, CLB_KV_F16, CLB_KV_INT8 };
 
 struct clb_kv_shape {
     uint32_t n_layer, n_kv_head, key_dim, value_dim;

@@ -25,9 +25,9 @@ static uint64_t weight_bytes(const struct clb_model *m, uint64_t run)
 /* f32 for float experts, f16 for quantised ones and on a device. */
 static enum clb_kv_dtype kv_default(const struct clb_model *m, const struct clb_backend_ops *op)
 {
-    if (op->device)
-        return CLB_KV_F16;
-    return clb_dtype_is_float(m->reader.experts[0].part[CLB_GATE].dtype) ? CLB_KV_F32 : CLB_KV_F16;
+    enum clb_dtype t = m->reader.experts[0].part[CLB_GATE].dtype;
+
+    return (op->device ? t == CLB_F32 : clb_dtype_is_float(t)) ? CLB_KV_F32 : CLB_KV_F16;
 }
 
 /* With the turn. */

@@ -114,13 +114,18 @@ static inline void same_rows(const struct rig_options *o, const float *want, str
     free(got);
 }
 
-/* Against the CPU in f32, with the same weights; and against itself. */
-static inline void check_model(const char *what, const struct clb_arch *a, enum clb_dtype t,
-                               double bound)
+/* Against the CPU with the same weights, in f32, and with a KV cache of type cpu_kv; and against
+ * itself. */
+struct rig_kv {
+    enum clb_kv_dtype cuda, cpu;
+};
+static inline void check_kv(const char *what, const struct clb_arch *a, enum clb_dtype t,
+                            struct rig_kv kv, double bound)
 {
+    static const char *const names[] = { "f32", "f16", "int8" };
     struct tiny_options make = { .arch = a, .seed = 3, .expert = t, .dense = t };
     struct tiny file, wide;
-    struct rig_options o = { .file = &wide, .n_thread = 1 };
+    struct rig_options o = { .file = &wide, .n_thread = 1, .kv = kv.cpu };
     const struct cut whole = { 1, LENGTH, LENGTH };
 
     CHECK(tiny_build(&file, &make));
@@ -128,10 +133,11 @@ static inline void check_model(const char *what, const struct clb_arch *a, enum 
     CHECK(tiny_build(&wide, &make));
     widen_file(&wide, &file);
     float *cpu = run(&o, whole);
-    o = (struct rig_options){ .file = &file, .op = clb_backend_device(), .kv = CLB_KV_F16 };
+    o = (struct rig_options){ .file = &file, .op = clb_backend_device(), .kv = kv.cuda };
     float *cuda = run(&o, whole);
     double d = distance(cpu, cuda);
-    printf("# %s, %s: %.2g of the largest logit\n", what, clb_dtype_name(t), d);
+    printf("# %s, %s, cache %s: %.2g of the largest logit\n", what, clb_dtype_name(t),
+           names[kv.cuda], d);
     CHECK(d <= bound);
     same_rows(&o, cuda, (struct cut){ 1, 5, 1 });
     same_rows(&o, cuda, (struct cut){ 2, 41, 17 });
@@ -139,6 +145,12 @@ static inline void check_model(const char *what, const struct clb_arch *a, enum 
     free(cuda);
     tiny_free(&file);
     tiny_free(&wide);
+}
+
+static inline void check_model(const char *what, const struct clb_arch *a, enum clb_dtype t,
+                               double bound)
+{
+    check_kv(what, a, t, (struct rig_kv){ CLB_KV_F16, CLB_KV_F32 }, bound);
 }
 
 /* 16-bit activations: 11 bits in f16, 8 in bf16. */

@@ -7,6 +7,7 @@
 #include "lib/base/half.h"
 
 #define UNROLL
+#define UNROLL_BY(n)
 
 static inline float f16_to_f32(uint16_t bits)
 {

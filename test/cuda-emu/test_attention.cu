@@ -1,6 +1,8 @@
 // test_attention.cu - attention over pages against f64, with everything that a family can ask of
-// it; and that neither splits nor neighbours change the bits of a row.
+// it, for every type of the KV cache; that pages hold what the CPU would store; and that neither
+// splits nor neighbours change the bits of a row.
 #include "test/cuda-emu/matrix_rig.h"
+#include "test/cuda-emu/reference.h"
 
 struct attention_case {
     uint32_t n_head, n_kv_head, key_dim, value_dim;
@@ -11,16 +13,59 @@ struct attention_case {
     bool sink, bf16;
 };
 
+// What is stored of keys or values, and what attention is to make of it.
+struct stored {
+    enum clb_kv_dtype kv;
+    uint32_t n;
+    std::vector<float> x; // [][n] as they are given
+    std::vector<double> wide;
+    std::vector<int8_t> code;
+    std::vector<float> scale; // of each row of codes
+
+    stored(enum clb_kv_dtype t, uint32_t width) : kv(t), n(width)
+    {
+    }
+    void add_row(const std::vector<float> &row)
+    {
+        std::vector<int8_t> c(n);
+
+        x.insert(x.end(), row.begin(), row.end());
+        scale.push_back(reference_codes(row.data(), n, c.data()));
+        code.insert(code.end(), c.begin(), c.end());
+        for (uint32_t d = 0; d < n; d++)
+            wide.push_back(kv == CLB_KV_F32   ? row[d]
+                           : kv == CLB_KV_F16 ? clb_f16_to_f32(half(row[d]))
+                                              : (double)c[d] * scale.back());
+    }
+    static uint16_t half(float f)
+    {
+        return clb_f32_to_f16(f > 65504 ? 65504 : f < -65504 ? -65504 : f);
+    }
+    // Whether number d of row r has its bits at `at`.
+    bool is_at(const uint8_t *at, size_t r, uint32_t d) const
+    {
+        const float f = x[r * n + d];
+        uint16_t h;
+
+        memcpy(&h, at, 2);
+        return kv == CLB_KV_F32   ? !memcmp(at, &f, 4)
+               : kv == CLB_KV_F16 ? h == half(f) || (f != f && (h & 0x7fff) > 0x7c00)
+                                  : *(const int8_t *)at == code[r * n + d];
+    }
+};
+
 // Sequences whose keys and values were appended, and their queries.
 struct scene {
     const attention_case &c;
-    std::vector<float> q, k, v, sink;
+    enum clb_kv_dtype t;
+    std::vector<float> sink;
+    stored k, v; // [position * n_kv_head]
     std::vector<uint32_t> position, sequence, table;
-    std::vector<struct clb_cuda_queries> tile;
-    uint32_t n_row = 0, last = 0, pages = 0, ld_table = 0;
+    uint32_t last = 0, pages = 0, ld_table = 0;
     struct clb_cuda_kv kv = {};
 
-    scene(generator &r, const attention_case &from) : c(from)
+    scene(generator &r, const attention_case &from, enum clb_kv_dtype dtype)
+        : c(from), t(dtype), k(dtype, from.key_dim), v(dtype, from.value_dim)
     {
         for (size_t s = 0; s < c.length.size(); s++) {
             ld_table = std::max(ld_table, (c.length[s] + 63) / 64);
@@ -35,27 +80,33 @@ struct scene {
                 table.push_back(p < (c.length[s] + 63) / 64 ? pages++ : UINT32_MAX);
         for (uint32_t &p : table) // pages are in any order
             p = p == UINT32_MAX ? p : pages - 1 - p;
-        fill(r, k, position.size() * c.n_kv_head * c.key_dim, 1);
-        fill(r, v, position.size() * c.n_kv_head * c.value_dim, 1);
-        fill(r, sink, c.n_head, 2);
+        for (size_t i = 0; i < position.size() * c.n_kv_head; i++) {
+            k.add_row(reals(r, c.key_dim, 1));
+            v.add_row(reals(r, c.value_dim, i % 5 ? 1 : 0.001f * (float)i)); // scales of any size
+        }
+        sink = reals(r, c.n_head, 2);
+        kv.dtype = t;
         kv.n_head = c.n_kv_head;
         kv.key_dim = c.key_dim;
         kv.value_dim = c.value_dim;
-        kv.head_bytes = clb_cuda_kv_head_bytes(c.key_dim, c.value_dim);
+        kv.head_bytes = clb_cuda_kv_head_bytes(t, c.key_dim, c.value_dim);
         kv.page_bytes = kv.head_bytes * c.n_kv_head;
         kv.ld_table = ld_table;
     }
-    static void fill(generator &r, std::vector<float> &x, size_t n, float most)
+    static std::vector<float> reals(generator &r, size_t n, float most)
     {
-        for (size_t i = 0; i < n; i++)
-            x.push_back(clb_f16_to_f32(clb_f32_to_f16(r.real(most))));
+        std::vector<float> x(n);
+
+        for (float &f : x)
+            f = r.real(most);
+        return x;
     }
 };
 
 static void append_all(const scene &s, device<uint8_t> &pages, const device<uint32_t> &table)
 {
     stream st;
-    device<float> k(s.k), v(s.v);
+    device<float> k(s.k.x), v(s.v.x);
     device<uint32_t> position(s.position), sequence(s.sequence);
     struct clb_cuda_append a = { s.kv,
                                  (uint32_t)s.position.size(),
@@ -73,6 +124,42 @@ static void append_all(const scene &s, device<uint8_t> &pages, const device<uint
     OK(cudaDeviceSynchronize());
 }
 
+// -- what pages hold -----------------------------------------------------------------------------
+
+// Row r of keys or values is position `at` of a part of a page.
+static int wrong_numbers(const stored &x, size_t r, const uint8_t *part, uint32_t at, bool is_key)
+{
+    const uint32_t width =
+        is_key ? clb_cuda_kv_keys(x.kv, x.n) : clb_cuda_kv_values(x.kv, x.n);
+    const uint32_t bytes = clb_cuda_kv_numbers_bytes(x.kv, 1) / 64;
+    const uint8_t *scale = part + clb_cuda_kv_numbers_bytes(x.kv, width) + 4 * at;
+    int wrong = 0;
+
+    for (uint32_t d = 0; d < x.n; d++)
+        wrong += !x.is_at(
+            part + bytes * (is_key == (x.kv != CLB_KV_F32) ? at * width + d : d * 64 + at), r, d);
+    return wrong + (x.kv == CLB_KV_INT8 && memcmp(scale, &x.scale[r], 4));
+}
+
+static int wrong_pages(const scene &s, const std::vector<uint8_t> &pages)
+{
+    int wrong = 0;
+
+    for (size_t i = 0; i < s.position.size(); i++)
+        for (uint32_t h = 0; h < s.c.n_kv_head; h++) {
+            const uint32_t page = s.table[s.sequence[i] * s.ld_table + s.position[i] / 64];
+            const uint8_t *head = &pages[page * s.kv.page_bytes + h * s.kv.head_bytes];
+            const size_t r = i * s.c.n_kv_head + h;
+
+            wrong += wrong_numbers(s.k, r, head, s.position[i] % 64, true);
+            wrong += wrong_numbers(s.v, r, head + clb_cuda_kv_values_at(s.t, s.c.key_dim),
+                                   s.position[i] % 64, false);
+        }
+    return wrong;
+}
+
+// -- outputs -------------------------------------------------------------------------------------
+
 // The last rows of each sequence as queries; only one in `every`.
 struct pass {
     std::vector<float> q;
@@ -87,8 +174,10 @@ struct pass {
         for (size_t n = 0; n < c.length.size(); start += c.length[n++]) {
             uint32_t first_row = (uint32_t)position.size(), kept = 0;
             for (uint32_t i = c.length[n] - c.rows[n]; i < c.length[n]; i++) {
-                std::vector<float> row;
-                scene::fill(r, row, c.n_head * c.key_dim, 3);
+                std::vector<float> row = scene::reals(r, c.n_head * c.key_dim, 3);
+                if (s.t != CLB_KV_F32)
+                    for (float &f : row)
+                        f = clb_f16_to_f32(clb_f32_to_f16(f));
                 if (i % every && i + 1 < c.length[n])
                     continue;
                 q.insert(q.end(), row.begin(), row.end());
@@ -103,17 +192,35 @@ struct pass {
     }
 };
 
-static std::vector<uint16_t> attend(const scene &s, const pass &p, bool split_first,
-                                    device<uint8_t> &pages, const device<uint32_t> &table)
+// Outputs of all rows: f32 from f32 pages, unless they are wanted in bf16; else 16 bits.
+struct outputs {
+    std::vector<float> wide;
+    std::vector<uint16_t> half;
+
+    bool same(size_t i, const outputs &o, size_t at, size_t n) const
+    {
+        return wide.empty() ? !memcmp(&half[i], &o.half[at], n * 2)
+                            : !memcmp(&wide[i], &o.wide[at], n * 4);
+    }
+    double at(size_t i, bool bf16) const
+    {
+        return wide.empty() ? ::widen(bf16 ? CLB_BF16 : CLB_F16, half[i]) : wide[i];
+    }
+};
+
+static outputs attend(const scene &s, const pass &p, bool split_first, device<uint8_t> &pages,
+                      const device<uint32_t> &table)
 {
     const attention_case &c = s.c;
     const uint32_t tiles = (uint32_t)p.tile.size();
+    const size_t n = p.position.size() * c.n_head * c.value_dim;
+    const bool is_wide = s.t == CLB_KV_F32 && !c.bf16;
     stream st;
-    device<float> q(p.q), sink(s.sink);
+    device<float> q(p.q), sink(s.sink), wide(is_wide ? n : 0);
     device<float> partial(clb_cuda_partial_floats(tiles, c.n_kv_head, s.last, c.value_dim));
     device<uint32_t> position(p.position);
     device<struct clb_cuda_queries> tile(p.tile);
-    device<uint16_t> out(p.position.size() * c.n_head * c.value_dim);
+    device<uint16_t> out(is_wide ? 0 : n);
     struct clb_cuda_attention a = {};
 
     a.kv = s.kv;
@@ -131,33 +238,41 @@ static std::vector<uint16_t> attend(const scene &s, const pass &p, bool split_fi
     a.scale = 0.3f;
     a.softcap = c.softcap;
     a.sink = c.sink ? sink.p : nullptr;
-    a.out = out.p;
+    a.out = is_wide ? nullptr : out.p;
+    a.wide = is_wide ? wide.p : nullptr;
     a.ld_out = c.n_head * c.value_dim;
     a.ld_head = c.value_dim;
     a.bf16 = c.bf16;
     a.split_first = split_first;
     a.partial = split_first ? partial.p : nullptr;
     clb_cuda_run_attention(&a, st.s);
-    return out.get();
+    return { wide.get(), out.get() };
 }
 
-static int wrong_head(const scene &s, const pass &p, size_t row, uint32_t head, const uint16_t *got)
+// How far outputs may be off: their own rounding, p in 16 bits, f32 sums.
+static double bound_of(const scene &s)
+{
+    return s.c.bf16 ? 0x1p-8 : s.t == CLB_KV_F32 ? 0x1p-18 : 0x1p-10;
+}
+
+static double off_head(const scene &s, const pass &p, size_t row, uint32_t head,
+                       const outputs &got)
 {
     const attention_case &c = s.c;
     const uint32_t position = p.position[row], kv_head = head / (c.n_head / c.n_kv_head);
     const float *q = &p.q[(row * c.n_head + head) * c.key_dim];
-    double most = c.sink ? s.sink[head] : -INFINITY, sum = 0;
+    double most = c.sink ? s.sink[head] : -INFINITY, sum = 0, off = 0;
     std::vector<double> score(position + 1, -INFINITY), o(c.value_dim);
-    int wrong = 0;
 
     for (uint32_t j = 0; j <= position; j++) {
-        const float *k = &s.k[((p.of[row] - position + j) * c.n_kv_head + kv_head) * c.key_dim];
+        const double *k =
+            &s.k.wide[((p.of[row] - position + j) * c.n_kv_head + kv_head) * c.key_dim];
         if ((c.window && j + c.window <= position) ||
             (c.chunk && j / c.chunk != position / c.chunk))
             continue;
         score[j] = 0;
         for (uint32_t d = 0; d < c.key_dim; d++)
-            score[j] += (double)q[d] * k[d];
+            score[j] += q[d] * k[d];
         score[j] *= 0.3f;
         if (c.softcap > 0)
             score[j] = c.softcap * tanh(score[j] / c.softcap);
@@ -165,43 +280,54 @@ static int wrong_head(const scene &s, const pass &p, size_t row, uint32_t head, 
     }
     sum = c.sink ? exp(s.sink[head] - most) : 0;
     for (uint32_t j = 0; j <= position; j++) {
-        const float *v = &s.v[((p.of[row] - position + j) * c.n_kv_head + kv_head) * c.value_dim];
+        const double *v =
+            &s.v.wide[((p.of[row] - position + j) * c.n_kv_head + kv_head) * c.value_dim];
         double w = exp(score[j] - most);
         sum += w;
         for (uint32_t d = 0; d < c.value_dim; d++)
             o[d] += w * v[d];
     }
-    for (uint32_t d = 0; d < c.value_dim; d++)
-        wrong += !(fabs(widen(c.bf16 ? CLB_BF16 : CLB_F16, got[d]) - o[d] / sum) <=
-                   (c.bf16 ? 0x1p-8 : 0x1p-10));
-    return wrong;
+    for (uint32_t d = 0; d < c.value_dim; d++) {
+        double one = fabs(got.at((row * c.n_head + head) * c.value_dim + d, c.bf16) - o[d] / sum);
+        off = one <= off ? off : one == one ? one : INFINITY;
+    }
+    return off;
 }
 
-static void check_attention(const attention_case &c)
+static void check_type(const attention_case &c, enum clb_kv_dtype t)
 {
     generator r = { c.n_head + c.key_dim * 7 + c.length[0] };
-    scene s(r, c);
+    scene s(r, c, t);
     device<uint8_t> pages(s.pages * s.kv.page_bytes);
     device<uint32_t> table(s.table);
     pass all(r, s, 1), some(r, s, 3);
     const size_t width = c.n_head * c.value_dim;
-    int wrong = 0;
+    int other_bits = 0;
+    double off = 0;
 
     append_all(s, pages, table);
-    std::vector<uint16_t> one = attend(s, all, false, pages, table);
-    std::vector<uint16_t> two = attend(s, all, true, pages, table);
-    std::vector<uint16_t> few = attend(s, some, true, pages, table);
-    CHECK(one == two);
+    CHECK_EQ(wrong_pages(s, pages.get()), 0);
+    const outputs one = attend(s, all, false, pages, table);
+    const outputs two = attend(s, all, true, pages, table);
+    const outputs few = attend(s, some, true, pages, table);
+    CHECK(one.same(0, two, 0, all.position.size() * width));
     for (size_t i = 0, j = 0; i < all.position.size(); i++) {
         for (uint32_t h = 0; h < c.n_head; h++)
-            wrong += wrong_head(s, all, i, h, &one[i * width + h * c.value_dim]);
+            off = fmax(off, off_head(s, all, i, h, one));
         if (j < some.of.size() && some.of[j] == all.of[i])
-            wrong += memcmp(&few[j++ * width], &one[i * width], width * 2) != 0;
+            other_bits += !few.same(j++ * width, one, i * width, width);
     }
-    if (wrong)
-        printf("# %u heads of %u, %u and %u wide: %d wrong\n", c.n_head, c.n_kv_head, c.key_dim,
-               c.value_dim, wrong);
-    CHECK_EQ(wrong, 0);
+    CHECK_EQ(other_bits, 0);
+    if (!(off <= bound_of(s)))
+        printf("# type %d: %u heads of %u, %u and %u wide: off by %g, at most %g\n", t, c.n_head,
+               c.n_kv_head, c.key_dim, c.value_dim, off, bound_of(s));
+    CHECK(off <= bound_of(s));
+}
+
+static void check_attention(const attention_case &c)
+{
+    for (enum clb_kv_dtype t : { CLB_KV_F32, CLB_KV_F16, CLB_KV_INT8 })
+        check_type(c, t);
 }
 
 static void one_query_and_many(void)
@@ -209,7 +335,7 @@ static void one_query_and_many(void)
     check_attention({ 4, 4, 16, 16, { 1 }, { 1 }, 0, 0, 0, false, false });
     check_attention({ 8, 2, 64, 64, { 70, 3, 130 }, { 1, 3, 20 }, 0, 0, 0, false, false });
     check_attention({ 6, 2, 32, 24, { 65 }, { 65 }, 0, 0, 0, false, true });
-    check_attention({ 3, 1, 8, 20, { 40 }, { 7 }, 0, 0, 0, false, false });
+    check_attention({ 3, 1, 9, 20, { 40 }, { 7 }, 0, 0, 0, false, false });
 }
 
 static void splits(void)
@@ -233,12 +359,42 @@ static void wide_heads(void)
     check_attention({ 16, 1, 576, 512, { 70 }, { 2 }, 0, 0, 0, false, true });
 }
 
+// -- numbers at the ends of what a type holds ----------------------------------------------------
+
+static void rows_of_any_size_are_stored_as_on_the_cpu(void)
+{
+    const attention_case c = { 1, 1, 40, 40, { 8 }, { 1 }, 0, 0, 0, false, false };
+    const std::vector<float> ends = { 0,    1e-40f,   3.7e-37f, 3.8e-37f,
+                                      1e6f, 3.3e38f, INFINITY, NAN };
+
+    for (enum clb_kv_dtype t : { CLB_KV_F32, CLB_KV_F16, CLB_KV_INT8 }) {
+        generator r = { 5 };
+        scene s(r, c, t);
+
+        s.k = stored(t, c.key_dim);
+        s.v = stored(t, c.value_dim);
+        for (float most : ends) {
+            std::vector<float> row = scene::reals(r, 40, std::isfinite(most) ? most : 1);
+            row[33] = -most;
+            row[7] = row[33] / 127 * 2.5f; // half way between two codes
+            s.k.add_row(row);
+            row[0] = most;
+            s.v.add_row(row);
+        }
+        device<uint8_t> pages(s.pages * s.kv.page_bytes);
+        device<uint32_t> table(s.table);
+        append_all(s, pages, table);
+        CHECK_EQ(wrong_pages(s, pages.get()), 0);
+    }
+}
+
 int main(void)
 {
     TEST(one_query_and_many);
     TEST(splits);
     TEST(windows_chunks_sinks_caps);
     TEST(wide_heads);
+    TEST(rows_of_any_size_are_stored_as_on_the_cpu);
     CHECK_EQ(emu_leaks(), 0);
     return test_result() || test_bad;
 }

@@ -49,4 +49,43 @@ if [[ -n $cc ]]; then
     tap_none "kernels/neon/matmul_int_i8mm.c keeps its sums in registers" < <(
         spills kernels/neon/matmul_int_i8mm.c 24 "${neon[@]}" -march=armv8.2-a+dotprod+i8mm)
 fi
+
+# CUDA kernels: the build reads what ptxas says, and fails for one that spills (tools/cuda_report.sh).
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
+said() { # MANGLED ARCH STACK STORES LOADS USED
+    echo "ptxas info    : Compiling entry function '$1' for '$2'"
+    echo "    $3 bytes stack frame, $4 bytes spill stores, $5 bytes spill loads"
+    echo "ptxas info    : Used $6"
+}
+cat >"$dir/a.cu" <<'END'
+    size_t shared = (size_t)f(n, 2) * sizeof(float);
+    CLB_LAUNCH(plain, dim3(a, g(b, c)), 64, shared, stream, *p);
+        CLB_LAUNCH((mixed<F, 2>), grid, 32,
+                   (room<F, 2>::bytes), stream, w);
+    CLB_LAUNCH(none, 1, 64, 0, stream, *p);
+END
+{
+    said _Z5plain3arg sm_80 0 0 0 '27 registers, used 1 barriers, 4096 bytes smem, 472 bytes cmem[0]'
+    said _Z5plain3arg sm_90 0 0 0 '31 registers, 1032 bytes cmem[0]'
+    said _Z5mixedIL12clb_kv_dtype2EL9clb_dtype3ELi4EEv3arg sm_80 0 0 0 '117 registers, 536 bytes cmem[0]'
+} >"$dir/good"
+report=$(tools/cuda_report.sh "$dir" "$dir/good" | tr -s ' ')
+for line in 'registers sm_80 sm_90' 'plain 27 31' 'mixed<int8, int8, 4> 117 0' 'static shared memory, bytes sm_80 sm_90' \
+    'plain 4096 0' 'plain 472 1032' 'plain (size_t)f(n, 2) * sizeof(float)' 'mixed room<F, 2>::bytes' \
+    '3 kernels, 0 of them use memory for registers'; do
+    grep -qxF -- "$line" <<<"$report"
+    tap $? "the report of CUDA kernels has '$line'" "$report"
+done
+for bad in '8 0 0' '0 4 0' '0 0 12'; do
+    read -r stack stores loads <<<"$bad"
+    said _Z5plain3arg sm_80 "$stack" "$stores" "$loads" '255 registers' | cat "$dir/good" - >"$dir/bad"
+    if report=$(tools/cuda_report.sh "$dir" "$dir/bad"); then
+        tap 1 "a CUDA kernel that spills fails the build ($bad)" "$report"
+    else
+        grep -q "^plain, sm_80: *$stack bytes stack frame, $stores bytes" <<<"$report"
+        tap $? "a CUDA kernel that spills fails the build ($bad)" "$report"
+    fi
+done
+! tools/cuda_report.sh "$dir" /dev/null >/dev/null
+tap $? "a report without kernels fails the build"
 tap_end
