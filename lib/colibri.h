@@ -117,6 +117,8 @@ struct colibri_load_options {
      * limit of locked memory (RLIMIT_MEMLOCK) or the memory is too small. */
     bool mlock;
     int32_t numa; /* enum colibri_numa */
+    /* Of GPUs, from here on. With backend "cpu" all must be 0 (COLIBRI_USAGE); where "auto" takes
+     * the CPU they have no effect. */
     uint32_t device; /* which GPU, where n_devices is 0 */
     /* Several GPUs: the first one runs all but the experts, which are spread over all of them. The
      * results have the bits of one. */

@@ -55,8 +55,11 @@ bool bench_load(struct colibri_model **out, struct colibri_model_info *info, con
         return clb_engine_fail(err);
     if (colibri_model_info(*out, info) != COLIBRI_OK)
         return clb_engine_fail(err);
-    if (o->verbose)
-        clb_warn(BENCH_NAME, "%s: device %s", path, info->device);
+    if (o->verbose) {
+        char note[CLB_CPU_NOTE];
+        const char *more = clb_engine_cpu_note(note, &o->where, info);
+        clb_warn(BENCH_NAME, "%s: device %s%s%s", path, info->device, *more ? "; " : "", more);
+    }
     return true;
 }
 

@@ -29,7 +29,7 @@ static void print_plan(const struct colibri_memory_plan *p)
 void run_print_setup(const struct run *r)
 {
     const struct colibri_model_info *i = &r->info;
-    char a[CLB_HUMAN], b[CLB_HUMAN];
+    char a[CLB_HUMAN], b[CLB_HUMAN], note[CLB_CPU_NOTE];
 
     fprintf(stderr,
             "model        %u layers, %u experts of which %u per token, %s parameters (%s active), "
@@ -39,8 +39,8 @@ void run_print_setup(const struct run *r)
             clb_human_count(a, i->parameters), clb_human_count(b, i->active_parameters),
             i->expert_dtype, i->dense_dtype);
     fprintf(stderr, "device       %s: %s\n", i->backend, i->device);
-    if (*i->no_device)
-        fprintf(stderr, "             no GPU: %s\n", i->no_device);
+    if (*clb_engine_cpu_note(note, &r->o.where, i))
+        fprintf(stderr, "             %s\n", note);
     if (*i->offload)
         fprintf(stderr, "             %s\n", i->offload);
     fprintf(stderr, "KV cache     %s, context %u, %u session%s side by side\n",

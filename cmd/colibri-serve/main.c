@@ -83,6 +83,7 @@ static bool announce(struct serve *s, struct clb_err *err)
     const struct colibri_memory_plan *p = serve_engine_plan(s->engine);
     bool six = strchr(s->o.host, ':') != NULL;
     struct clb_text url = { 0 };
+    char note[CLB_CPU_NOTE];
     struct serve_line l;
 
     clb_text_printf(&url, "http://%s%s%s:%u", six ? "[" : "", s->o.host, six ? "]" : "",
@@ -93,6 +94,8 @@ static bool announce(struct serve *s, struct clb_err *err)
         serve_log_text(&l, "url", clb_str(url.p));
         serve_log_text(&l, "model", clb_str(s->name));
         serve_log_text(&l, "device", clb_str(s->info.device));
+        if (*clb_engine_cpu_note(note, &s->o.where, &s->info))
+            serve_log_text(&l, "note", clb_str(note));
         if (*s->info.offload)
             serve_log_text(&l, "offload", clb_str(s->info.offload));
         serve_log_count(&l, "context", s->context);

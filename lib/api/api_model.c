@@ -60,6 +60,22 @@ static bool take_devices(struct clb_devices *to, const struct colibri_load_optio
     return true;
 }
 
+/* With "auto" they may stay without effect; who says "cpu" and means a GPU is mistaken. */
+static bool check_backend(const struct colibri_load_options *o, struct clb_err *err)
+{
+    const char *field = o->n_devices            ? "n_devices"
+                        : o->device             ? "device"
+                        : o->gpu_memory         ? "gpu_memory"
+                        : o->gpu_experts        ? "gpu_experts"
+                        : o->gpu_dense_library  ? "gpu_dense_library"
+                                                : NULL;
+
+    if (!field || !o->backend || strcmp(o->backend, "cpu"))
+        return true;
+    clb_fail(err, CLB_USAGE, "%s does not go with backend 'cpu'", field);
+    return clb_err_place(err, NULL, field, CLB_NO_OFFSET);
+}
+
 static bool take_options(struct clb_model_options *to, const struct colibri_load_options *from,
                          struct clb_err *err)
 {
@@ -90,7 +106,7 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
         .upload = o.on_upload,
         .upload_arg = o.on_upload_arg,
     };
-    return take_numa(to, o.numa, err) && take_slab_classes(to, o.slab_classes, err) &&
+    return check_backend(&o, err) && take_numa(to, o.numa, err) && take_slab_classes(to, o.slab_classes, err) &&
            take_devices(&to->devices, &o, err);
 }
 

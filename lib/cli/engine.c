@@ -1,5 +1,6 @@
 #include "lib/cli/engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/mem.h"
@@ -82,9 +83,53 @@ static bool parse_devices(struct colibri_load_options *o, const char *text)
     }
 }
 
+/* The next option of a GPU that was given, from *i on; NULL: no more. */
+static const char *gpu_option(const struct clb_where *w, size_t *i)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } all[] = {
+        { "--device", w->device != NULL },
+        { "--gpu-memory", w->gpu_memory > 0 },
+        { "--gpu-experts", w->gpu_experts != NULL },
+        { "--gpu-dense", w->gpu_dense != NULL },
+    };
+
+    while (*i < sizeof all / sizeof *all)
+        if (all[(*i)++].given)
+            return all[*i - 1].name;
+    return NULL;
+}
+
+const char *clb_engine_cpu_note(char text[CLB_CPU_NOTE], const struct clb_where *w,
+                                const struct colibri_model_info *info)
+{
+    const char *name;
+    size_t i = 0, n = 0, at = 0;
+
+    text[0] = 0;
+    if (strcmp(info->backend, "cpu"))
+        return text;
+    if (*info->no_device)
+        at = (size_t)snprintf(text, CLB_CPU_NOTE, "no GPU: %s", info->no_device);
+    for (; at < CLB_CPU_NOTE && (name = gpu_option(w, &i)); n++)
+        at += (size_t)snprintf(text + at, CLB_CPU_NOTE - at, "%s%s",
+                               n    ? ", "
+                               : at ? "; without effect: "
+                                    : "without effect: ",
+                               name);
+    return text;
+}
+
 bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
                       struct clb_err *err)
 {
+    size_t first = 0;
+    const char *name = gpu_option(w, &first);
+
+    if (name && w->backend && !strcmp(w->backend, "cpu"))
+        return clb_fail(err, CLB_USAGE, "%s does not go with --backend cpu", name);
     o->backend = w->backend;
     o->gpu_memory = w->gpu_memory;
     o->gpu_experts = !w->gpu_experts || !strcmp(w->gpu_experts, "copy") ? COLIBRI_GPU_EXPERTS_COPY

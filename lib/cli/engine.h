@@ -37,8 +37,14 @@ struct clb_where {
     { CLB_OPT_CHOICE, 0, "gpu-dense", "own|cublas", "bf16, fp16 beside experts (default: own)",    \
       &(w)->gpu_dense, 0, 0, false }
 /* clang-format on */
+/* Options of a GPU do not go with --backend cpu. */
 bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
                       struct clb_err *err);
+/* For -v, where a model is on the CPU: why "auto" took no GPU, and which options have no effect
+ * therefore; "" when there is nothing to say. Returns text. */
+enum { CLB_CPU_NOTE = 700 };
+const char *clb_engine_cpu_note(char text[CLB_CPU_NOTE], const struct clb_where *w,
+                                const struct colibri_model_info *info);
 /* Copying weights to a GPU draws a progress line; w is borrowed as long as the model is open. */
 void clb_engine_show_upload(struct colibri_load_options *o, struct clb_where *w);
 

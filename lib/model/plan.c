@@ -22,7 +22,7 @@ static uint64_t weight_bytes(const struct clb_model *m, uint64_t run)
     return m->dense_bytes + (cache < least ? least : least_of(cache, all));
 }
 
-/* f32 for float experts, f16 for quantised ones and on a device. */
+/* f32 for float experts, f16 for quantised ones; on a device f32 only for f32. */
 static enum clb_kv_dtype kv_default(const struct clb_model *m, const struct clb_backend_ops *op)
 {
     enum clb_dtype t = m->reader.experts[0].part[CLB_GATE].dtype;

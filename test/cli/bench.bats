@@ -138,7 +138,14 @@ setup() {
     run_err 4 colibri-bench "${quick[@]}" --memory 100K "$demo"
     has "$message" "memory limit is 102400"
     rows() { colibri-bench "${quick[@]}" --json "$@" "$demo" | jq -c '.runs[0].decode.routing'; }
-    [[ $(rows --memory 1G --backend cpu --device 0 --gpu-memory 1G) == "$(rows)" ]]
+    [[ $(rows --memory 1G --device 0 --gpu-memory 1G) == "$(rows --backend cpu)" ]]
+    for option in "--device 0" "--gpu-memory 1G" "--gpu-experts copy" "--gpu-dense own"; do
+        # shellcheck disable=SC2086
+        run_err 2 colibri-bench "${quick[@]}" --backend cpu $option "$demo"
+        has "$message" "${option%% *} does not go with --backend cpu"
+    done
+    run -0 --separate-stderr colibri-bench -v "${quick[@]}" --gpu-memory 1G --device 0 "$demo"
+    has "$stderr" "; without effect: --device, --gpu-memory"
     run_err 3 colibri-bench "${quick[@]}" --backend cuda "$demo"
     run_err 2 colibri-bench "${quick[@]}" --backend abacus "$demo"
     run -0 --separate-stderr colibri-bench -v "${quick[@]}" -t 1,2 --csv "$demo"

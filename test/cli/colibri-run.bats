@@ -348,6 +348,13 @@ END
     run_err 2 colibri-run -p x --gpu-dense mine "$M"
     run_err 2 colibri-run -p x --gpu-experts gpu "$M"
     run_err 2 colibri-run -p x --gpu-memory lots "$M"
+    for option in "--device 0" "--gpu-memory 1G" "--gpu-experts copy" "--gpu-dense own"; do
+        # shellcheck disable=SC2086
+        run_err 2 colibri-run -p x --backend cpu $option "$M"
+        has "$message" "${option%% *} does not go with --backend cpu"
+    done
+    run -0 --separate-stderr colibri-run -v -n 1 -p x --device 3 --gpu-dense own "$M"
+    has "$stderr" "without effect: --device, --gpu-dense"
 }
 
 # -- same bits -----------------------------------------------------------------------------------
@@ -380,7 +387,8 @@ END
 --batch 8
 --cpu scalar
 --cpu avx2
---backend cpu --device 7,3-5 --gpu-memory 1G --gpu-experts cpu --gpu-dense cublas
+--backend cpu
+--device 7,3-5 --gpu-memory 1G --gpu-experts cpu --gpu-dense cublas
 --no-routing-cache
 --verify
 --memory 30M

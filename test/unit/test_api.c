@@ -77,6 +77,11 @@ static void load_options_are_checked(void)
         { .size = sizeof *bad, .numa = -1 },
         { .size = sizeof *bad, .devices = { 0, 3, 0 }, .n_devices = 3 },
         { .size = sizeof *bad, .n_devices = 17 },
+        { .size = sizeof *bad, .backend = "cpu", .n_devices = 1 },
+        { .size = sizeof *bad, .backend = "cpu", .device = 2 },
+        { .size = sizeof *bad, .backend = "cpu", .gpu_memory = 1 },
+        { .size = sizeof *bad, .backend = "cpu", .gpu_experts = COLIBRI_GPU_EXPERTS_CPU },
+        { .size = sizeof *bad, .backend = "cpu", .gpu_dense_library = true },
         { .size = 3 },
     };
     static const char *const part[] = {
@@ -89,6 +94,11 @@ static void load_options_are_checked(void)
         "numa is -1",
         "device 0 is listed twice",
         "17 devices: at most 16",
+        "n_devices does not go with backend 'cpu'",
+        "device does not go with backend 'cpu'",
+        "gpu_memory does not go with backend 'cpu'",
+        "gpu_experts does not go with backend 'cpu'",
+        "gpu_dense_library does not go with backend 'cpu'",
         "size is 3",
     };
     struct colibri_load_options tight = { .size = sizeof tight, .memory = 10000 };
