@@ -1,6 +1,6 @@
-// cuda_attention_wide.cu - attention over pages of f32, in f32: tensor cores would round. A block is
-// four warps on up to 8 queries of one KV head, half a tile. For each page a thread has one key and
-// four queries for the scores; then a warp has whole queries for their maxima and sums; then a
+// cuda_attention_wide.cu - attention over pages of f32, in f32: tensor cores would round. A block
+// is four warps on up to 8 queries of one KV head, half a tile. For each page a thread has one key
+// and four queries for the scores; then a warp has whole queries for their maxima and sums; then a
 // thread has columns of the values and all queries.
 #include "kernels/cuda/attention.cuh"
 

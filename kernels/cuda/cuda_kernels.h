@@ -135,11 +135,11 @@ void clb_cuda_run_slice(const struct clb_cuda_slice *s, struct CUstream_st *stre
 
 /* Keys and values of one layer. A page holds 64 positions; per KV head its keys, then its values:
  *
- *   f16   keys [64][key_dim padded to 16], values [value_dim padded to 8][64]: what a lane takes for
- *         mma lies side by side, four dimensions of a key, four positions of a value
- *   int8  the same with 8 numbers in the place of 4 (key_dim padded to 32), and f32 scales [64] behind
- *         keys and behind values, one for each position. Codes and scales are those that the CPU
- *         stores: scale = max / 127, code = x * (127 / max) to the nearest, half to even
+ *   f16   keys [64][key_dim padded to 16], values [value_dim padded to 8][64]: what a lane takes
+ *         for mma lies side by side, four dimensions of a key, four positions of a value
+ *   int8  the same with 8 numbers in the place of 4 (key_dim padded to 32), and f32 scales [64]
+ *         behind keys and behind values, one for each position. Codes and scales are those that
+ *         the CPU stores: scale = max / 127, code = x * (127 / max) to the nearest, half to even
  *   f32   keys [key_dim padded to 4][64], values [64][value_dim]: lanes are keys, then dimensions
  *
  * Every part begins at a multiple of 256 bytes. Pads are zero, and what was not written yet is

@@ -106,8 +106,8 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
         .upload = o.on_upload,
         .upload_arg = o.on_upload_arg,
     };
-    return check_backend(&o, err) && take_numa(to, o.numa, err) && take_slab_classes(to, o.slab_classes, err) &&
-           take_devices(&to->devices, &o, err);
+    return check_backend(&o, err) && take_numa(to, o.numa, err) &&
+           take_slab_classes(to, o.slab_classes, err) && take_devices(&to->devices, &o, err);
 }
 
 static bool open_tokenizer(struct colibri_model *model, bool verify, struct clb_err *err)

@@ -1,5 +1,6 @@
-/* test_backend_kv.c - the CUDA backend on the emulation with each type of KV cache: near the CPU with
- * the same type, the same bits however work is cut, in graphs, and in blocks that were copied. */
+/* test_backend_kv.c - the CUDA backend on the emulation with each type of KV cache: near the CPU
+ * with the same type, the same bits however work is cut, in graphs, and in blocks that were copied.
+ */
 #include "test/cuda-emu/backend_rig.h"
 #include "test/unit/rig_archs.h"
 
