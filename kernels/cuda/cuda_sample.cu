@@ -39,13 +39,15 @@ static __device__ __forceinline__ uint32_t count_from(const uint64_t key[EACH], 
     return n;
 }
 
-// What exactly k keys reach, for keys that differ; 0 when there are fewer than k (0 is no key).
-static __device__ __forceinline__ uint64_t bound_of(const uint64_t key[EACH], uint32_t k,
-                                                    uint64_t *part)
+// What exactly k keys reach, of keys that differ; 0 if they are n_key or fewer (0 is no key).
+static __device__ __forceinline__ uint64_t bound_of(const uint64_t key[EACH], uint32_t n_key,
+                                                    uint32_t k, uint64_t *part)
 {
     uint64_t bound = 0;
     uint32_t n = 0;
 
+    if (n_key <= k)
+        return 0;
     if (k == 1)
         return largest(key, part);
     for (int bit = 63; bit >= 0 && n != k; bit--) {
@@ -80,7 +82,8 @@ static __global__ void __launch_bounds__(SLICE_THREADS)
     CLB_SHARED(uint64_t, part, 32);
     CLB_SHARED(uint32_t, n, 1);
     const struct clb_cuda_want want = c.want[blockIdx.x];
-    const float *logits = c.logits + (size_t)blockIdx.x * c.n;
+    const uint32_t first = blockIdx.y * CLB_CUDA_SLICE, left = c.n - first;
+    const float *logits = c.logits + ((size_t)blockIdx.x * c.n + first);
     uint64_t *kept = c.kept + ((size_t)want.at * gridDim.y + (size_t)blockIdx.y * want.n);
     uint64_t key[EACH];
 
@@ -90,11 +93,11 @@ static __global__ void __launch_bounds__(SLICE_THREADS)
         n[0] = 0;
     UNROLL
     for (int i = 0; i < EACH; i++) {
-        uint32_t id = blockIdx.y * CLB_CUDA_SLICE + i * SLICE_THREADS + threadIdx.x;
-        key[i] = id < c.n ? rank_key(logits[id], id) : 0;
+        uint32_t at = i * SLICE_THREADS + threadIdx.x;
+        key[i] = at < left ? rank_key(logits[at], first + at) : 0;
     }
     __syncthreads();
-    uint64_t bound = bound_of(key, want.n, part);
+    uint64_t bound = bound_of(key, left, want.n, part);
     for (uint32_t i = collect(key, bound, kept, n) + threadIdx.x; i < want.n; i += SLICE_THREADS)
         kept[i] = 0;
 }
@@ -108,6 +111,7 @@ static __global__ void __launch_bounds__(KEPT_THREADS)
     CLB_SHARED(uint32_t, n, 1);
     const struct clb_cuda_want want = c.want[blockIdx.x];
     const uint64_t *kept = c.kept + (size_t)want.at * n_slice;
+    const uint32_t n_key = n_slice * want.n; // with zeros of short slices
     uint64_t key[EACH];
 
     if (want.n == 0)
@@ -117,10 +121,10 @@ static __global__ void __launch_bounds__(KEPT_THREADS)
     UNROLL
     for (int i = 0; i < EACH; i++) {
         uint32_t at = i * blockDim.x + threadIdx.x;
-        key[i] = at < n_slice * want.n ? kept[at] : 0;
+        key[i] = at < n_key ? kept[at] : 0;
     }
     __syncthreads();
-    collect(key, bound_of(key, want.n, part), chosen, n);
+    collect(key, bound_of(key, n_key, want.n, part), chosen, n);
     for (uint32_t own = threadIdx.x; own < want.n; own += blockDim.x) {
         uint32_t id = id_of(chosen[own]), before = 0;
         for (uint32_t i = 0; i < want.n; i++)
