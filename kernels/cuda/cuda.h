@@ -40,6 +40,14 @@ struct clb_cuda_link {
     uint8_t *buffer[2]; /* pinned, from the first copy on */
     cudaEvent_t sent[2];
     unsigned next;
+    bool must_wait; /* copies are on their way from memory that may change soon */
+};
+
+/* Memory of the host that copies read directly. */
+struct clb_cuda_range {
+    const uint8_t *at;
+    uint64_t bytes;
+    bool fixed; /* nobody writes there */
 };
 
 /* -- weights ----------------------------------------------------------------------------------- */
@@ -136,6 +144,8 @@ struct clb_backend {
     struct clb_backend *cpu; /* borrowed: another backend, for experts that do not fit; or NULL */
     uint64_t n_host;         /* experts of all layers that it multiplies */
     char offload_text[240];
+    struct clb_cuda_range *range; /* [n_range] of most_range, by address; owned */
+    uint32_t n_range, most_range;
 
     const struct clb_weights *host; /* what it was bound to */
     bool has[CLB_CUDA_KINDS];       /* kinds of its matrices */
@@ -318,6 +328,16 @@ void clb_cuda_link_close(struct clb_cuda_link *l); /* safe on a zeroed struct */
  * thread's. */
 bool clb_cuda_send(struct clb_cuda_link *l, void *to, const void *from, uint64_t bytes,
                    struct clb_err *err);
+
+/* cuda_pinned.c: pin_host and unpin_host of the device; */
+bool clb_cuda_pin_host(struct clb_backend *be, const void *at, uint64_t bytes, bool fixed,
+                       struct clb_err *err);
+void clb_cuda_unpin_host(struct clb_backend *be, const void *at);
+/* a block from memory that was registered, directly, or as clb_cuda_send does; */
+bool clb_cuda_send_block(struct clb_backend *be, struct clb_cuda_link *l, void *to,
+                         const void *from, uint64_t bytes, struct clb_err *err);
+/* and blocks that were sent may change. */
+bool clb_cuda_sent(struct clb_cuda_link *l, struct clb_err *err);
 
 /* Most bytes of a device to use. */
 struct clb_cuda_device;

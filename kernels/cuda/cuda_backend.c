@@ -23,6 +23,7 @@ static void cuda_close(struct clb_backend *be)
     clb_cuda_unbind(be);
     clb_cuda_memory_done(be);
     clb_cuda_link_close(&be->link);
+    clb_free(be->range);
     clb_free(be);
 }
 
@@ -235,6 +236,8 @@ static const struct clb_device_ops device = {
     .shares = clb_cuda_alone,
     .copies = cuda_copies,
     .offload = cuda_offload,
+    .pin_host = clb_cuda_pin_host,
+    .unpin_host = clb_cuda_unpin_host,
     .acts_host_bytes = clb_cuda_acts_host_bytes,
     .candidates = clb_cuda_most_candidates,
     .fetch = clb_cuda_fetch,

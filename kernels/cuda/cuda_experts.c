@@ -183,7 +183,7 @@ static bool fill(struct clb_backend *be, uint32_t i, uint32_t expert, const uint
         x->n_filled--;
     }
     s->expert = CLB_CUDA_EMPTY;
-    if (!clb_cuda_send(&be->link, s->at, block, bytes, err))
+    if (!clb_cuda_send_block(be, &be->link, s->at, block, bytes, err))
         return false;
     s->expert = expert;
     x->in_slot[expert] = i;
@@ -212,7 +212,7 @@ bool clb_cuda_experts_upload(struct clb_backend *be, uint32_t layer, uint32_t ex
     uint32_t i = 0;
     while (x->slot[i].expert != CLB_CUDA_EMPTY)
         i++;
-    return fill(be, i, number, block, l->size[expert], err);
+    return fill(be, i, number, block, l->size[expert], err) && clb_cuda_sent(&be->link, err);
 }
 
 bool clb_cuda_experts_settle(struct clb_backend *be, struct clb_err *err)

@@ -248,6 +248,8 @@ bool clb_cuda_moe_experts(struct clb_backend *be, struct clb_acts *x, const stru
         if (!clb_cuda_experts_computed(be, x, err))
             return false;
     }
+    if (!clb_cuda_sent(&be->link, err))
+        return false;
     if (block && !clb_cuda_host_run(be, x, l, block, err)) /* while devices multiply */
         return false;
     if (be->watched && !clb_cuda_join(be, x, err)) /* else Gather waits for others */

@@ -231,8 +231,8 @@ bool clb_cuda_shares_upload(struct clb_backend *be, uint32_t layer, uint32_t exp
     if (p->is_full)
         return true;
     return clb_cuda_choose(p->link.device, err) &&
-           clb_cuda_send(&p->link, to, block, l->size[expert], err) &&
-           clb_cuda_choose(be->device, err);
+           clb_cuda_send_block(be, &p->link, to, block, l->size[expert], err) &&
+           clb_cuda_sent(&p->link, err) && clb_cuda_choose(be->device, err);
 }
 
 bool clb_cuda_shares_settle(struct clb_backend *be, struct clb_err *err)

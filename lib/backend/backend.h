@@ -118,6 +118,12 @@ struct clb_device_ops {
     bool (*copies)(const struct clb_backend *be);
     /* Where experts are that do not fit, and why, for people; "": all fit, or not decided yet. */
     const char *(*offload)(const struct clb_backend *be);
+    /* Memory of the host that experts are copied from: copies from it are direct until unpin_host.
+     * What may change when an upload or a stage returns is not `fixed`; what is may be read-only.
+     * Whole blocks, no overlap. Without a pass. */
+    bool (*pin_host)(struct clb_backend *be, const void *at, uint64_t bytes, bool fixed,
+                     struct clb_err *err);
+    void (*unpin_host)(struct clb_backend *be, const void *at);
     /* Memory of the host that activations of this shape take, at most. */
     uint64_t (*acts_host_bytes)(const struct clb_backend *be, const struct clb_arch *a,
                                 const struct clb_acts_shape *s);

@@ -16,6 +16,7 @@ struct slot {
     uint8_t *block;  /* [slot_bytes] owned */
     uint32_t expert; /* which one is in it, numbered through all layers; NONE */
     uint64_t used;   /* number of the last get that wanted it; 0: never */
+    bool is_pinned;
 };
 
 struct clb_experts {
@@ -33,6 +34,7 @@ struct clb_experts {
     struct slot *slot; /* [n_expert], n_slot of them in use */
     uint32_t *in_slot; /* [n_expert] slot or NONE */
     uint64_t n_get;
+    struct clb_experts_pins pins; /* `pin` NULL: not wanted */
 };
 
 static uint64_t largest_block(const struct clb_reader *r)
@@ -137,6 +139,36 @@ bool clb_experts_new(struct clb_experts **out, const struct clb_reader *r,
     return true;
 }
 
+static bool pin_slot(struct clb_experts *s, struct slot *slot, struct clb_err *err)
+{
+    slot->is_pinned = s->pins.pin && s->pins.pin(s->pins.arg, slot->block, s->slot_bytes, err);
+    return slot->is_pinned;
+}
+
+static void unpin_slot(struct clb_experts *s, struct slot *slot)
+{
+    if (slot->is_pinned)
+        s->pins.unpin(s->pins.arg, slot->block);
+    slot->is_pinned = false;
+}
+
+bool clb_experts_pin(struct clb_experts *s, const struct clb_experts_pins *pins,
+                     struct clb_err *err)
+{
+    for (uint32_t i = 0; i < s->n_slot; i++)
+        unpin_slot(s, &s->slot[i]);
+    s->pins = pins ? *pins : (struct clb_experts_pins){ 0 };
+    for (uint32_t i = 0; pins && i < s->n_slot; i++)
+        if (!pin_slot(s, &s->slot[i], err))
+            return clb_experts_pin(s, NULL, err) && false;
+    return true;
+}
+
+uint64_t clb_experts_held_bytes(const struct clb_experts *s)
+{
+    return s->n_slot * s->slot_bytes;
+}
+
 /* Mapped one by one, so that a dropped slot goes back to the system at once. */
 static bool add_slot(struct clb_experts *s, struct clb_err *err)
 {
@@ -144,7 +176,8 @@ static bool add_slot(struct clb_experts *s, struct clb_err *err)
 
     if (!block)
         return clb_fail_in(err, "expert cache");
-    s->slot[s->n_slot++] = (struct slot){ .block = block, .expert = NONE };
+    s->slot[s->n_slot] = (struct slot){ .block = block, .expert = NONE };
+    pin_slot(s, &s->slot[s->n_slot++], &(struct clb_err){ 0 });
     clb_ledger_add(s->o.ledger, s->slot_bytes, s->slot_bytes);
     return true;
 }
@@ -155,6 +188,7 @@ static void drop_slot(struct clb_experts *s, uint32_t i)
 
     if (s->slot[i].expert != NONE)
         s->in_slot[s->slot[i].expert] = NONE;
+    unpin_slot(s, &s->slot[i]);
     clb_pages_free(s->slot[i].block, s->slot_bytes, s->o.residence);
     clb_ledger_sub(s->o.ledger, s->slot_bytes, s->slot_bytes);
     s->slot[i] = *last;

@@ -32,6 +32,18 @@ void clb_experts_free(struct clb_experts *s);
  * go first. On failure the cache holds fewer blocks than asked for, but is usable. Nothing happens
  * when there is no cache. */
 bool clb_experts_resize(struct clb_experts *s, uint64_t budget, struct clb_err *err);
+/* Bytes that a cache holds now. */
+uint64_t clb_experts_held_bytes(const struct clb_experts *s);
+/* From now on the blocks of a cache are registered with a device, and no longer when they are given
+ * back; pins NULL: no block any more. False: one could not be, so none is. A block that cannot be
+ * later on is the device's to notice. Nothing happens when there is no cache. */
+struct clb_experts_pins {
+    bool (*pin)(void *arg, const void *at, uint64_t bytes, struct clb_err *err);
+    void (*unpin)(void *arg, const void *at);
+    void *arg;
+};
+bool clb_experts_pin(struct clb_experts *s, const struct clb_experts_pins *pins,
+                     struct clb_err *err);
 /* The most experts one get may ask for. */
 uint32_t clb_experts_max_get(const struct clb_experts *s);
 /* Bytes that the cache of a file takes: at least, and to hold every expert. */

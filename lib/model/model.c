@@ -8,6 +8,7 @@
 #include "lib/base/crc.h"
 #include "lib/base/mem.h"
 #include "lib/model/bind.h"
+#include "lib/model/pinned.h"
 #include "lib/model/resident.h"
 #include "lib/model/upload.h"
 
@@ -218,6 +219,7 @@ void clb_model_close(struct clb_model *m)
 {
     if (!m)
         return;
+    clb_pinned_end(m);
     close_backends(m);
     clb_slab_free(m->slab);
     clb_experts_free(m->experts);
@@ -361,9 +363,11 @@ struct clb_model_place clb_model_place(struct clb_model *m)
 static bool upload(struct clb_model *m, uint64_t run_bytes, struct clb_err *err)
 {
     bool ok = clb_upload(m, run_bytes, err);
+    const char *text = m->op->device->offload(m->be);
 
     pthread_mutex_lock(&m->lock);
-    snprintf(m->offload, sizeof m->offload, "%s", m->op->device->offload(m->be));
+    snprintf(m->offload, sizeof m->offload, "%s%s%s", text, *m->pinned ? "; copies go " : "",
+             m->pinned);
     pthread_mutex_unlock(&m->lock);
     return ok;
 }

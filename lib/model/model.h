@@ -62,7 +62,9 @@ struct clb_model {
     uint64_t committed_device; /* likewise, on the device */
     struct clb_ledger device;  /* all memory of the device */
     char why_cpu[512];         /* what "auto" found instead of a device; "": nothing to say */
-    char offload[240];         /* of experts that do not fit there; "": all do, or unknown */
+    char offload[420];         /* of experts that do not fit there; "": all do, or unknown */
+    const uint8_t *pinned_at;  /* in the mapping: what is registered with the device; or NULL */
+    char pinned[200];          /* how experts are copied; "": they are not */
     clb_upload_fn *upload;
     void *upload_arg;
     pthread_mutex_t lock; /* of the two tickets, and of what is said about the backend */

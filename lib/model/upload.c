@@ -1,6 +1,8 @@
 /* upload.c - the device says how much it has room for, the store says where experts lie. */
 #include "lib/model/upload.h"
 
+#include "lib/model/pinned.h"
+
 static uint64_t layer_bytes(const struct clb_expert_layer *l)
 {
     uint64_t sum = 0;
@@ -38,6 +40,7 @@ bool clb_upload(struct clb_model *m, uint64_t run_bytes, struct clb_err *err)
 
     if (!d->reserve(m->be, run_bytes, &wanted, err))
         return false;
+    clb_pinned_update(m);
     for (uint32_t i = 0; wanted && i < m->reader.n_expert_layers; i++)
         total += layer_bytes(&m->reader.experts[i]);
     for (uint32_t i = 0; done < total; i++)

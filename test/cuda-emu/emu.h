@@ -108,6 +108,8 @@ void emu_close_device(void);
 /* A range must lie in one live allocation of this kind. */
 enum emu_memory { EMU_DEVICE, EMU_PINNED, EMU_PAGEABLE };
 emu_memory emu_memory_of(const void *p, size_t bytes, const char *call);
+/* Whether p lies in memory that was registered as read-only. */
+bool emu_is_read_only(const void *p);
 /* Of the allocation that p lies in; -1: of the process. */
 int emu_device_of(const void *p);
 /* Nothing that waits in a stream touches this allocation any more. */

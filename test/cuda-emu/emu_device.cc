@@ -338,6 +338,7 @@ static const struct {
     WORDS(cudaErrorHostMemoryAlreadyRegistered,
           "part or all of the requested memory range is already mapped"),
     WORDS(cudaErrorLaunchFailure, "unspecified launch failure"),
+    WORDS(cudaErrorNotSupported, "operation not supported"),
     WORDS(cudaErrorSystemDriverMismatch,
           "system has unsupported display driver / cuda driver combination"),
     WORDS(cudaErrorUnknown, "unknown error"),

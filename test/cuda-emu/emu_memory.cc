@@ -16,6 +16,7 @@ struct allocation {
     emu_memory kind;
     int device;
     bool registered; /* memory of the process that was pinned */
+    bool read_only;
 };
 
 static std::map<const uint8_t *, allocation> allocations;
@@ -89,6 +90,13 @@ emu_memory emu_memory_of(const void *p, size_t bytes, const char *call)
     return i->second.kind;
 }
 
+bool emu_is_read_only(const void *p)
+{
+    auto i = find(p);
+
+    return i != allocations.end() && i->second.read_only;
+}
+
 int emu_device_of(const void *p)
 {
     auto i = find(p);
@@ -107,7 +115,7 @@ static cudaError_t allocate(void **out, size_t bytes, emu_memory kind)
     size_t room = (bytes + 255) / 256 * 256 + (bytes ? 0 : 256);
     ASAN_POISON_MEMORY_REGION(p + bytes, room - bytes);
 #endif
-    allocations[p] = { bytes, kind, emu_current_device(), false };
+    allocations[p] = { bytes, kind, emu_current_device(), false, false };
     guard(p, allocations[p], is_open(allocations[p]));
     *out = p;
     return cudaSuccess;
@@ -180,15 +188,18 @@ cudaError_t cudaFreeHost(void *p)
     emu_check_capture("cudaFreeHost");
     return release(p, EMU_PINNED, "cudaFreeHost");
 }
-cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
 {
     EMU_CALL(cudaHostRegister);
     emu_check_capture("cudaHostRegister");
     if (!p || !bytes)
         return emu_error(cudaErrorInvalidValue);
-    if (find(p) != allocations.end() || find((uint8_t *)p + bytes - 1) != allocations.end())
+    auto next = allocations.lower_bound((const uint8_t *)p);
+    if (find(p) != allocations.end() ||
+        (next != allocations.end() && next->first < (const uint8_t *)p + bytes))
         return emu_error(cudaErrorHostMemoryAlreadyRegistered);
-    allocations[(uint8_t *)p] = { bytes, EMU_PINNED, emu_current_device(), true };
+    bool read_only = flags & cudaHostRegisterReadOnly;
+    allocations[(uint8_t *)p] = { bytes, EMU_PINNED, emu_current_device(), true, read_only };
     return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void *p)

@@ -183,6 +183,8 @@ static void check_copy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
 
     if (is != kind)
         emu_die("%s: a copy of kind %d is called kind %d", call, is, kind);
+    if (emu_is_read_only(to))
+        emu_die("%s: to memory that was registered as read-only", call);
 }
 
 static uint64_t copied[cudaMemcpyDeviceToDevice + 1]; /* bytes of each kind */

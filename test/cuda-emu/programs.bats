@@ -105,7 +105,10 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     some() { on_gpu --ctx 64 -p 'The bird' --gpu-memory 3500K "$@" "$M"; }
     on_gpu --ctx 64 -p 'The bird' --logits a "$M" >/dev/null
     run -0 --separate-stderr some -v --logits b
-    has "$stderr" " experts are copied when they are wanted"
+    has "$stderr" " experts are copied when they are wanted; copies go directly: "
+    cmp a b
+    EMU_CUDA=devices=1,late=2,fail=cudaHostRegister:1:801 run -0 --separate-stderr some -v --logits b
+    has "$stderr" "; copies go through buffers: CUDA: registering memory of the host: operation not supported"
     cmp a b
     run -0 --separate-stderr some -v --gpu-experts cpu --logits b
     has "$stderr" " experts are multiplied by the CPU"

@@ -324,6 +324,17 @@ static void memory_of_the_process_is_pinned(void)
     OK(cudaHostRegister(mine, 64, cudaHostRegisterPortable));
     CHECK_EQ(cudaHostRegister(mine + 1, 4, 0), cudaErrorHostMemoryAlreadyRegistered);
     CHECK_EQ(cudaGetLastError(), cudaErrorHostMemoryAlreadyRegistered);
+    OK(cudaHostUnregister(mine));
+    OK(cudaHostRegister(mine + 4, 4, cudaHostRegisterReadOnly)); // in the middle
+    CHECK_EQ(cudaHostRegister(mine, 64, 0), cudaErrorHostMemoryAlreadyRegistered);
+    CHECK_EQ(cudaGetLastError(), cudaErrorHostMemoryAlreadyRegistered);
+    CHECK(dies("registered as read-only",
+               [&] { OK(cudaMemcpyAsync(mine + 4, to.p, 4, cudaMemcpyDeviceToHost, s.s)); }));
+    CHECK(dies("4 bytes where an allocation has 2 left", [&] {
+        OK(cudaMemcpyAsync(to.p, (char *)(mine + 4) + 2, 4, cudaMemcpyHostToDevice, s.s));
+    }));
+    OK(cudaHostUnregister(mine + 4));
+    OK(cudaHostRegister(mine, 64, cudaHostRegisterPortable));
     emu_streams_late(true, 1);
     OK(cudaMemcpyAsync(to.p, mine, 4, cudaMemcpyHostToDevice, s.s));
     *mine = 2; // pinned memory is read when the copy happens
