@@ -25,7 +25,10 @@ void emu_peers(bool reach);
 void emu_lonely_device(int device);
 /* Devices that reach each other lose what is copied between them, as behind some IOMMUs. */
 void emu_peers_lose(bool lose);
-/* One device with another capability than emu_capability says; -1: none. */
+/* One device that reaches no other, although others reach it; -1: none. */
+void emu_blind_device(int device);
+/* One device with another name, another number of multiprocessors (6), and another capability than
+ * emu_capability says; -1: none. */
 void emu_odd_device(int device, int major, int minor);
 /* A mistake for tests: the nth cudaStreamWaitEvent from now on does nothing. */
 void emu_forget_wait(int n);

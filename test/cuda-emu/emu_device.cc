@@ -15,7 +15,7 @@ static struct {
     int driver = CUDART_VERSION;
     int major = 8, minor = 0;
     bool peers = true, lose = false;
-    int lonely = -1, odd = -1, odd_major = 0, odd_minor = 0;
+    int lonely = -1, blind = -1, odd = -1, odd_major = 0, odd_minor = 0;
     int forgets_in = 0; /* so many waits; 0: never */
     bool reaches[EMU_DEVICES][EMU_DEVICES] = {};
     char fails[64] = ""; /* the function */
@@ -92,6 +92,10 @@ static int minor_of(int device)
 {
     return device == emu.odd ? emu.odd_minor : emu.minor;
 }
+static int processors_of(int device)
+{
+    return device == emu.odd ? 6 : 4;
+}
 
 /* -- for tests --------------------------------------------------------------------------------- */
 
@@ -122,6 +126,10 @@ void emu_lonely_device(int device)
 void emu_peers_lose(bool lose)
 {
     emu.lose = lose;
+}
+void emu_blind_device(int device)
+{
+    emu.blind = device;
 }
 void emu_odd_device(int device, int major, int minor)
 {
@@ -235,11 +243,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     if (device < 0 || device >= emu.count)
         return emu_error(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "Emulated GPU");
+    snprintf(p->name, sizeof p->name, device == emu.odd ? "Odd GPU" : "Emulated GPU");
     p->totalGlobalMem = emu.bytes;
     p->major = major_of(device);
     p->minor = minor_of(device);
-    p->multiProcessorCount = 4;
+    p->multiProcessorCount = processors_of(device);
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int device)
@@ -247,7 +255,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int device)
     EMU_CALL(cudaDeviceGetAttribute);
     if (device < 0 || device >= emu.count)
         return emu_error(cudaErrorInvalidDevice);
-    *value = what == cudaDevAttrMultiProcessorCount            ? 4
+    *value = what == cudaDevAttrMultiProcessorCount            ? processors_of(device)
              : what == cudaDevAttrMemoryClockRate              ? 1215000
              : what == cudaDevAttrGlobalMemoryBusWidth         ? 5120
              : what == cudaDevAttrL2CacheSize                  ? 40 << 20
@@ -267,7 +275,8 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
     EMU_CALL(cudaDeviceCanAccessPeer);
     if (device < 0 || device >= emu.count || peer < 0 || peer >= emu.count)
         return emu_error(cudaErrorInvalidDevice);
-    *can = emu.peers && device != peer && device != emu.lonely && peer != emu.lonely;
+    *can = emu.peers && device != peer && device != emu.blind && device != emu.lonely &&
+           peer != emu.lonely;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
@@ -275,7 +284,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
     EMU_CALL(cudaDeviceEnablePeerAccess);
     if (peer < 0 || peer >= emu.count || peer == current)
         return emu_error(cudaErrorInvalidDevice);
-    if (!emu.peers || current == emu.lonely || peer == emu.lonely)
+    if (!emu.peers || current == emu.blind || current == emu.lonely || peer == emu.lonely)
         return emu_error(cudaErrorPeerAccessUnsupported);
     if (emu.reaches[current][peer])
         return emu_error(cudaErrorPeerAccessAlreadyEnabled);

@@ -14,6 +14,7 @@ static void begin(void)
     emu_devices(2, GB);
     emu_driver(CUDART_VERSION);
     emu_capability(8, 0);
+    emu_odd_device(-1, 0, 0);
     emu_fail("", 0, cudaSuccess);
 }
 
@@ -47,6 +48,31 @@ static void a_device_is_opened(void)
     CHECK_EQ(d.available, GB);
     CHECK_STR(d.name, "Emulated GPU");
     CHECK(clb_cuda_device_open(&d, 0, &err));
+}
+
+/* Of two that differ, in memory of which something is taken. */
+static void each_device_is_itself(void)
+{
+    struct clb_cuda_device d;
+    struct clb_err err = { 0 };
+    void *taken;
+
+    begin();
+    emu_odd_device(1, 12, 1);
+    CHECK(clb_cuda_device_open(&d, 0, &err));
+    CHECK_STR(d.name, "Emulated GPU");
+    CHECK_EQ(d.major * 10 + d.minor, 80);
+    CHECK_EQ(d.n_sm, 4);
+    CHECK_EQ(cudaSetDevice(1), cudaSuccess);
+    CHECK_EQ(cudaMalloc(&taken, 1 << 20), cudaSuccess);
+    CHECK(clb_cuda_device_open(&d, 1, &err));
+    CHECK_STR(d.name, "Odd GPU");
+    CHECK_EQ(d.major, 12);
+    CHECK_EQ(d.minor, 1);
+    CHECK_EQ(d.n_sm, 6);
+    CHECK_EQ(d.memory, GB);
+    CHECK_EQ(d.available, GB - (1 << 20));
+    CHECK_EQ(cudaFree(taken), cudaSuccess);
 }
 
 static void why_there_is_none(void)
@@ -85,18 +111,23 @@ static void calls_that_fail_are_told(void)
           "CUDA does not start (driver 13.0): initialization error" },
         { "cudaGetDeviceProperties", cudaErrorUnknown, CLB_DEVICE, "does not say what it is" },
         { "cudaDeviceGetAttribute", cudaErrorUnknown, CLB_DEVICE, "does not say what it is" },
-        { "cudaSetDevice", cudaErrorMemoryAllocation, CLB_NO_SPACE, "no memory left" },
+        { "cudaSetDevice", cudaErrorMemoryAllocation, CLB_NO_SPACE,
+          "device 1 (Emulated GPU) has no memory left" },
         { "cudaMemGetInfo", cudaErrorMemoryAllocation, CLB_NO_SPACE, "no memory left" },
-        { "cudaSetDevice", cudaErrorDevicesUnavailable, CLB_DEVICE, "by another program alone" },
-        { "cudaSetDevice", cudaErrorNoKernelImageForDevice, CLB_UNSUPPORTED, "CUDA_ARCHS=80" },
+        { "cudaSetDevice", cudaErrorDevicesUnavailable, CLB_DEVICE,
+          "device 1 (Emulated GPU) is used by another program alone" },
+        { "cudaSetDevice", cudaErrorNoKernelImageForDevice, CLB_UNSUPPORTED,
+          "device 1 (Emulated GPU) has compute capability 8.6" },
+        { "cudaSetDevice", cudaErrorUnsupportedPtxVersion, CLB_UNSUPPORTED, "CUDA_ARCHS=86" },
         { "cudaSetDevice", cudaErrorLaunchFailure, CLB_DEVICE,
-          "device 0 (Emulated GPU) does not start: unspecified launch failure" },
+          "device 1 (Emulated GPU) does not start: unspecified launch failure" },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         begin();
+        emu_capability(8, 6);
         emu_fail(cases[i].call, 1, cases[i].e);
-        CHECK(refused(0, cases[i].code, cases[i].says));
+        CHECK(refused(1, cases[i].code, cases[i].says));
     }
 }
 
@@ -112,8 +143,15 @@ static bool about_says(const char *what)
 
 static void what_there_is_in_words(void)
 {
-    char small[20];
+    char small[40] = "";
 
+    begin();
+    emu_driver(CUDART_VERSION + 10);
+    emu_odd_device(1, 12, 0);
+    CHECK(about_says("driver for 13.1; "));
+    CHECK(about_says("; device 1: Odd GPU (1 GB, sm_120)"));
+    emu_fail("cudaGetDeviceProperties", 2, cudaErrorUnknown);
+    CHECK(about_says("(1 GB, sm_80); device 1: does not answer"));
     begin();
     CHECK(
         about_says("CUDA 13.0, driver for 13.0; device 0: Emulated GPU (1 GB, sm_80); device 1: "));
@@ -121,6 +159,11 @@ static void what_there_is_in_words(void)
     emu_peers(false);
     CHECK(about_says("; none reaches another; no cuBLASLt"));
     emu_peers(true);
+    for (int device = 0; device < 2; device++) {
+        emu_blind_device(device);
+        CHECK(about_says("; none reaches another; no cuBLASLt"));
+    }
+    emu_blind_device(-1);
     emu_devices(3, GB);
     emu_lonely_device(1);
     CHECK(about_says("; reaching each other: 0-2; no cuBLASLt"));
@@ -130,8 +173,10 @@ static void what_there_is_in_words(void)
     emu_devices(2, GB);
     emu_configure("libraries=1");
     CHECK(about_says("; cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.3"));
-    clb_cuda_about(small, sizeof small);
+    memset(small, 'x', sizeof small - 1);
+    clb_cuda_about(small, 20);
     CHECK_STR(small, "CUDA 13.0, driver f");
+    CHECK_STR(small + 20, "xxxxxxxxxxxxxxxxxxx");
     emu_configure("libraries=0,capability=6.1");
     CHECK(about_says("sm_61, too old"));
     emu_driver(0);
@@ -160,6 +205,7 @@ static void libraries_that_are_not_there(void)
 int main(void)
 {
     TEST(a_device_is_opened);
+    TEST(each_device_is_itself);
     TEST(why_there_is_none);
     TEST(calls_that_fail_are_told);
     TEST(what_there_is_in_words);
