@@ -70,6 +70,31 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     ((${#lines[@]} == 1))
 }
 
+@test "cuda: --kv-dtype: each type near the CPU's, the same bits in any chunks, other bytes in the plan" {
+    long=$(printf 'The bird sat %.0s' {1..16})
+    for kv in f32 f16 int8; do
+        run -0 --separate-stderr on_gpu --kv-dtype $kv -p 'The bird' "$COLIBRI_TEST_DEMO_F32"
+        [[ $output == "$(colibri-run -n 3 --backend cpu --kv-dtype $kv -p 'The bird' "$COLIBRI_TEST_DEMO_F32")" ]]
+        run -0 --separate-stderr on_gpu -v --kv-dtype $kv --ctx 256 -p "$long" --logits a "$M"
+        has "$stderr" "KV cache     $kv, context 256"
+        on_gpu --kv-dtype $kv --ctx 256 -p "$long" --logits b --prefill-chunk 33 --stats --json "$M" 2>stats >/dev/null
+        cmp a b
+        jq .plan.kv_cache stats >>bytes
+    done
+    (($(sed -n 1p bytes) == 2 * $(sed -n 2p bytes) && $(sed -n 3p bytes) < $(sed -n 2p bytes)))
+    run -0 --separate-stderr on_gpu -v -p x "$COLIBRI_TEST_DEMO_F32"
+    has "$stderr" "KV cache     f32, "
+}
+
+@test "cuda: options of GPUs have no effect where auto takes the CPU, which -v says, and do not go with cpu" {
+    EMU_CUDA='' run -0 --separate-stderr colibri-run -n 1 -v -p x --gpu-memory 1G --device 1 "$M"
+    has "$stderr" "no GPU: the NVIDIA driver shows no GPU" "; without effect: --device, --gpu-memory"
+    run -0 --separate-stderr colibri-run -n 1 -v -p x --gpu-memory 900M "$M"
+    [[ $stderr != *"without effect"* ]]
+    run_err 2 on_gpu --backend cpu -p x --gpu-memory 1G "$M"
+    has "$message" "--gpu-memory does not go with --backend cpu"
+}
+
 @test "cuda: each reason not to run has its sentence and status" {
     refused() { # STATUS EMU_CUDA TEXT OPTION...
         local status=$1 text=$3
