@@ -363,11 +363,13 @@ struct clb_model_place clb_model_place(struct clb_model *m)
 static bool upload(struct clb_model *m, uint64_t run_bytes, struct clb_err *err)
 {
     bool ok = clb_upload(m, run_bytes, err);
-    const char *text = m->op->device->offload(m->be);
+    char text[sizeof m->offload];
 
+    snprintf(text, sizeof text, "%s%s%s", m->op->device->offload(m->be),
+             *m->pinned ? "; copies go " : "", m->pinned);
     pthread_mutex_lock(&m->lock);
-    snprintf(m->offload, sizeof m->offload, "%s%s%s", text, *m->pinned ? "; copies go " : "",
-             m->pinned);
+    if (strcmp(text, m->offload)) /* somebody may be reading it */
+        memcpy(m->offload, text, sizeof text);
     pthread_mutex_unlock(&m->lock);
     return ok;
 }

@@ -3,6 +3,7 @@
 #include "test/cuda-emu/backend_rig.h"
 #include "test/unit/rig_archs.h"
 
+#include "lib/model/plan.h"
 #include "lib/session/infer.h"
 
 #include <pthread.h>
@@ -402,6 +403,67 @@ static void sessions_take_turns(void)
     tiny_free(&file);
 }
 
+/* -- auto -------------------------------------------------------------------------------------- */
+
+static struct clb_model *open_auto(const struct tiny *file, const char *backend)
+{
+    struct clb_model_source from = { .bytes = file->bytes, .n = file->n };
+    struct clb_model_options o = { .n_thread = 1, .backend = backend, .gpu_memory = 1 << 20 };
+    struct clb_model *m = NULL;
+    struct clb_err err = { 0 };
+
+    if (!clb_model_open(&m, &from, &o, &err))
+        printf("# %s\n", err.text);
+    return m;
+}
+
+/* A plan says where a run would be and changes nothing; the first run decides, for good. */
+static void auto_leaves_a_device_that_is_too_small(void)
+{
+    static float cpu[20][VOCAB], got[20][VOCAB];
+    const struct clb_run_shape large = {
+        .acts = { .max_rows = 512, .max_logits = 512, .max_seqs = 1, .max_context = 512 },
+        .kv_default = true,
+        .n_block = 8,
+    };
+    struct clb_infer_job job = { .ids = ids, .logits = cpu[0], .batch = 1, .length = 20 };
+    struct clb_err err = { 0 };
+    struct clb_memory_plan p;
+    struct clb_arch a;
+    struct tiny file;
+
+    tiny_arch(&a);
+    CHECK(tiny_build(&file, &(struct tiny_options){
+                                .arch = &a, .seed = 6, .expert = CLB_F32, .dense = CLB_F32 }));
+    struct clb_model *m = open_auto(&file, "cpu");
+    CHECK(m && clb_infer(m, &job, NULL, &err));
+    clb_model_close(m);
+    CHECK((m = open_auto(&file, "auto")) != NULL);
+    CHECK(clb_plan_run(&p, m, &large, &err) && p.op == &clb_backend_cpu && !p.device);
+    CHECK_EQ(p.kv_dtype, CLB_KV_F32);
+    CHECK_HAS(p.why_cpu, "bytes on the device beside the weights");
+    CHECK_STR(clb_model_place(m).op->name, "cuda");
+    CHECK_STR(clb_model_place(m).why_cpu, "");
+    CHECK(clb_model_settle(m, p.op, p.why_cpu)); /* such a run opens */
+    CHECK_STR(clb_model_place(m).op->name, "cpu");
+    CHECK_STR(clb_model_place(m).why_cpu, p.why_cpu);
+    job.logits = got[0];
+    CHECK(clb_infer(m, &job, NULL, &err));
+    CHECK(!memcmp(cpu, got, sizeof got));
+    CHECK_EQ(m->device.used, 0);
+    clb_model_close(m);
+
+    CHECK((m = open_auto(&file, NULL)) != NULL);
+    CHECK(clb_infer(m, &job, NULL, &err)); /* a small one first */
+    CHECK_STR(clb_model_place(m).op->name, "cuda");
+    CHECK(clb_plan_run(&p, m, &large, &err) && p.op == m->op);
+    CHECK(!clb_plan_check(&p, &err));
+    CHECK_EQ(err.code, CLB_NO_SPACE);
+    CHECK(!clb_model_settle(m, &clb_backend_cpu, "too late"));
+    clb_model_close(m);
+    tiny_free(&file);
+}
+
 static void nothing_leaks(void)
 {
     CHECK_EQ(emu_leaks(), 0);
@@ -418,6 +480,7 @@ int main(void)
     TEST(a_missing_wait_is_found);
     TEST(every_call_may_fail);
     TEST(sessions_take_turns);
+    TEST(auto_leaves_a_device_that_is_too_small);
     TEST(nothing_leaks);
     return test_result();
 }

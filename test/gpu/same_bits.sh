@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The demo model on the GPU: logits of a prompt and its continuation have the same bits in one chunk, row by row, and
-# with experts that do not fit into the memory, or lie on several GPUs; and the same text in a batch. cuBLASLt, where it is
+# with experts that do not fit into the memory, or lie on several GPUs; and the same text in a batch. Experts that the CPU
+# multiplies have bits of their own, the same with any number of threads. cuBLASLt, where it is
 # installed, gives a row the same bits in any chunk. usage: same_bits.sh MODEL_DIR OUT_DIR [GPUS]
 set -euo pipefail
 model=$1/demo.bin half=$1/demo-bf16.bin out=$2 ids='11 42 7 300 5 19 77 23 8 150 64 3'
@@ -19,6 +20,9 @@ until logits offloaded --gpu-memory "${least}K" 2>"$out/offloaded.err"; do
 done
 ((least * 1024 < $(stat -c %s "$model"))) || { echo "$least KB are more than the model"; exit 1; }
 cmp "$out/whole.f32" "$out/offloaded.f32"
+logits host --gpu-memory "${least}K" --gpu-experts cpu
+logits host-alone --gpu-memory "${least}K" --gpu-experts cpu -t 1 --no-routing-cache
+cmp "$out/host.f32" "$out/host-alone.f32"
 if ((${3:-1} > 1)); then
     logits several --device "0-$(($3 - 1))"
     cmp "$out/whole.f32" "$out/several.f32"
