@@ -130,6 +130,12 @@ struct colibri_load_options {
     colibri_upload_fn *on_upload; /* may be NULL; called by the first call that needs the weights */
     void *on_upload_arg;
     int32_t gpu_experts; /* enum colibri_gpu_experts */
+    /* int8 and int4 ones by cuBLASLt as well: widened to f16, so they take 2 to 4 times the memory
+     * there. Includes gpu_dense_library. */
+    bool gpu_dense_widened;
+    /* Attention of prompts by cuDNN, in layers that it can do; refused where no GPU is used. Logits
+     * then depend on how prompts are cut into passes and on what runs beside them. */
+    bool gpu_attention_library;
 };
 
 /* NULL: colibri_last_error() says why. */

@@ -61,6 +61,7 @@ static bool check_form(const struct args *a, struct clb_err *err)
         { "--device", a->o.where.device != NULL, SPEED | QUALITY },
         { "--gpu-dense", a->o.where.gpu_dense != NULL, SPEED | QUALITY },
         { "--gpu-experts", a->o.where.gpu_experts != NULL, SPEED | QUALITY },
+        { "--attention", a->o.where.attention != NULL, SPEED | QUALITY },
         { "--gpu-memory", a->o.where.gpu_memory > 0, SPEED | QUALITY },
         { "-f", a->force, SPEED },
     };

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "kernels/cuda/cuda_host.h"
+#include "kernels/cuda/cuda_dnn.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_libs.h"
 #include "lib/backend/backend.h"
@@ -94,18 +95,25 @@ struct clb_cuda_experts {
 
 /* Products by cuBLASLt. A plan serves all matrices of a shape. */
 struct clb_cuda_blas_plan {
-    enum clb_dtype dtype;
+    enum clb_dtype dtype; /* of the rows on the device: f16 or bf16 */
     uint32_t rows, cols;
     void *weights; /* their layout */
     struct clb_lt_algo algo;
 };
 enum { CLB_CUDA_PLANS = 32 };
+/* Of a tensor: rows in 16 bits on the device, weights are what they hold times alpha. */
+struct clb_cuda_by_rows {
+    const struct clb_cuda_blas_plan *plan; /* NULL: tiles, for the kernels of our own */
+    float alpha;
+};
 struct clb_cuda_dense {
-    bool asked;
+    bool asked, widen; /* int8 and int4 as well */
     struct clb_cuda_blas blas;
     void *handle, *desc;
     struct clb_cuda_blas_plan plan[CLB_CUDA_PLANS];
     uint32_t n_plan;
+    struct clb_cuda_by_rows *of;   /* [n_tensors] owned; NULL: nothing is asked of the library */
+    uint64_t row_bytes, file_bytes; /* of those tensors: on the device, and in the file */
 };
 
 /* A device beside the first: it has its share of every layer's experts, in one piece. */
@@ -137,6 +145,7 @@ struct clb_backend {
     struct clb_cuda_link link; /* copies of weights, and what has no pass */
 
     struct clb_cuda_dense dense_lib;
+    struct clb_cuda_dnn_use dnn;
     unsigned n_peer;
     struct clb_cuda_peer *peer; /* [n_peer] owned */
     uint32_t *share; /* [n_layer][n_peer + 2] see clb_cuda_share; NULL: not decided; owned */
@@ -173,6 +182,7 @@ struct clb_cuda_told {
     struct clb_cuda_queries *tile; /* [n_tile] */
     uint32_t *n_chunk;             /* [CLB_CUDA_CLASSES] of the products of heads (MLA) */
     struct clb_cuda_chunk *chunk[CLB_CUDA_CLASSES];
+    int32_t *count;  /* [Q][2 * CLB_DNN_APART] of runs of rows that cuDNN has */
     uint32_t *table; /* [Q][ld_table] */
 };
 
@@ -254,6 +264,8 @@ struct clb_acts {
     /* set by begin */
     const struct clb_pass *p;
     uint32_t n_tile, last_position, n_candidate;
+    uint32_t n_own_tile; /* the first ones: those of cuDNN's rows are behind */
+    struct clb_cuda_dnn_rows dnn;
     struct clb_kv_pool *pool;
     struct clb_cuda_shape pass_shape;
     bool deferred; /* stages enqueue nothing: the end of the pass launches a graph */
@@ -284,6 +296,7 @@ struct clb_acts {
     float *weight;                                         /* [S] */
     struct clb_cuda_map *map;                              /* [n_layer] host */
     struct clb_cuda_rows inner, shared_inner, dense_inner; /* [S], [R], [R] */
+    float *gate_up[2]; /* [R][ld of the wider of both MLPs] of products by cuBLASLt */
     struct clb_cuda_rows slot_in;                          /* [S] scaled inputs, if they are */
     float *slot_out;                                       /* [S][ld_hidden] */
     float *shared_gate;                                    /* [R] */
@@ -350,6 +363,9 @@ bool clb_cuda_bind(struct clb_backend *be, const struct clb_weights *w, struct c
 void clb_cuda_unbind(struct clb_backend *be);
 /* Dense weights are on the device. */
 bool clb_cuda_send_dense(struct clb_backend *be, struct clb_err *err);
+/* The tensor whose bytes begin there: in the mapping, or on the device. n_tensors: none. */
+uint32_t clb_cuda_tensor_at(const struct clb_backend *be, const void *host);
+uint32_t clb_cuda_tensor_there(const struct clb_backend *be, const void *there);
 /* Where a tensor of the mapping lies on the device; NULL: NULL. */
 const void *clb_cuda_there(const struct clb_backend *be, const void *host);
 /* Sizes and copies of the matrices of heads. */
@@ -386,16 +402,20 @@ bool clb_cuda_experts_computed(struct clb_backend *be, struct clb_acts *x, struc
 
 struct clb_cuda_linear;
 /* Only if that was asked for: fails without the library. */
-bool clb_cuda_dense_open(struct clb_backend *be, struct clb_err *err);
+bool clb_cuda_dense_open(struct clb_backend *be, bool widen, struct clb_err *err);
 void clb_cuda_dense_close(struct clb_backend *be);
-/* Matrices that it will multiply become row-major on the device. */
-bool clb_cuda_dense_send(struct clb_backend *be, struct clb_err *err);
-/* NULL: the kernels of our own multiply m. */
-const struct clb_cuda_blas_plan *clb_cuda_dense_plan(const struct clb_backend *be,
-                                                     const struct clb_matrix *m);
+/* Chooses the matrices that it will multiply: nothing is copied yet. */
+bool clb_cuda_dense_choose(struct clb_backend *be, struct clb_err *err);
+/* Bytes that tensor i takes on the device. */
+uint64_t clb_cuda_dense_bytes(const struct clb_backend *be, uint32_t i);
+/* One of them becomes row-major on the device. */
+bool clb_cuda_dense_send(struct clb_backend *be, uint32_t i, struct clb_err *err);
+/* Of a matrix on the device; NULL: the kernels of our own multiply it. */
+const struct clb_cuda_by_rows *clb_cuda_dense_of(const struct clb_backend *be,
+                                                 const struct clb_matrix *m);
 /* What fails is told by clb_cuda_launched. */
 void clb_cuda_dense_run(struct clb_backend *be, struct clb_acts *x,
-                        const struct clb_cuda_blas_plan *p, const struct clb_cuda_linear *l);
+                        const struct clb_cuda_by_rows *r, const struct clb_cuda_linear *l);
 
 /* -- cuda_peers.c, cuda_shares.c, cuda_spread.c: experts of other devices ---------------------- */
 

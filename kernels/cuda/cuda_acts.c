@@ -33,6 +33,7 @@ static void lay_out_told(struct clb_cuda_told *t, struct clb_carver *c, const st
     t->n_chunk = clb_carve(c, CLB_CUDA_CLASSES, sizeof *t->n_chunk);
     for (int k = 0; k < CLB_CUDA_CLASSES; k++)
         t->chunk[k] = clb_carve(c, x->most_chunks, sizeof *t->chunk[k]);
+    t->count = clb_carve_rows(c, seqs, 2 * CLB_DNN_APART, sizeof *t->count);
     t->table = clb_carve_rows(c, seqs, x->ld_table, sizeof *t->table);
 }
 
@@ -95,6 +96,7 @@ static void lay_out_attention(struct clb_acts *x, struct clb_carver *c,
     if (mla)
         lay_out_mla(x, c, be, a);
     x->mix = rows_of(be, c, rows, (uint64_t)a->n_head * a->value_dim);
+    clb_cuda_dnn_lay_out(x, c, be, a);
     x->partial = clb_carve_rows(c, x->most_partials, CLB_CUDA_QUERIES * (x->value_dim + 2), width);
 }
 
@@ -137,6 +139,9 @@ static void lay_out_experts(struct clb_acts *x, struct clb_carver *c, const stru
     x->inner = rows_of(be, c, slots, a->expert_size);
     x->shared_inner = rows_of(be, c, rows, a->shared_size);
     x->dense_inner = rows_of(be, c, rows, a->dense_size);
+    for (int k = 0; k < 2 && be->dense_lib.asked; k++)
+        x->gate_up[k] =
+            clb_carve_rows(c, rows, clb_cuda_ld(most(a->shared_size, a->dense_size)), width);
     x->slot_in = rows_of(be, c, a->scale_expert_input ? slots : 0, a->hidden_size);
     x->slot_out = clb_carve_rows(c, slots, x->ld_hidden, width);
     x->shared_gate = clb_carve(c, rows, width);
@@ -263,7 +268,8 @@ static bool take_memory(struct clb_backend *be, struct clb_acts *x, const struct
     lay_out_routes(x, &here, a);
     return clb_cuda_ok(cudaStreamCreateWithFlags(&x->stream, cudaStreamNonBlocking), err,
                        "a stream") &&
-           clb_cuda_spread_new(be, x, err) && clb_cuda_host_new(be, x, err);
+           clb_cuda_dnn_new(be, x, err) && clb_cuda_spread_new(be, x, err) &&
+           clb_cuda_host_new(be, x, err);
 }
 
 bool clb_cuda_acts_new(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
@@ -308,6 +314,7 @@ void clb_cuda_acts_free(struct clb_backend *be, struct clb_acts *x)
         cudaStreamSynchronize(x->stream);
         cudaStreamDestroy(x->stream);
     }
+    clb_cuda_dnn_free(be, x);
     clb_cuda_slab_put(be, x->block, x->bytes);
     be->pinned.put(be, x->pin, 0);
     clb_free(x->map);

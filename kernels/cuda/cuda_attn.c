@@ -120,9 +120,9 @@ bool clb_cuda_attn_project(struct clb_backend *be, struct clb_acts *x, const str
 /* -- scores and values ------------------------------------------------------------------------- */
 
 /* Splits get blocks of their own while there are few blocks, and room for what they find. */
-static bool split_first(const struct clb_backend *be, const struct clb_acts *x)
+static bool split_first(const struct clb_backend *be, const struct clb_acts *x, uint32_t n_tile)
 {
-    uint64_t blocks = (uint64_t)x->n_tile * x->n_kv_head;
+    uint64_t blocks = (uint64_t)n_tile * x->n_kv_head;
     uint32_t splits = clb_cuda_splits(x->last_position);
 
     return splits > 1 && blocks < be->n_cta / 2 && blocks * splits <= x->most_partials;
@@ -136,10 +136,12 @@ bool clb_cuda_attn_mix(struct clb_backend *be, struct clb_acts *x, const struct 
     bool mla = a->attention == CLB_ATTN_MLA;
     enum clb_cuda_kind kind = clb_cuda_kind(mla ? be->layer[l->index].v_up.w.dtype : w->o.dtype);
     const struct clb_cuda_rows *to = mla ? &x->mixed : &x->mix;
+    bool library = x->dnn.n_run && be->dnn.takes[l->index];
+    uint32_t n_tile = library ? x->n_own_tile : x->n_tile;
     const struct clb_cuda_attention m = {
         .kv = clb_cuda_kv_of(be, x, l->index),
         .tile = x->there.tile,
-        .n_tile = x->n_tile,
+        .n_tile = n_tile,
         .n_head = a->n_head,
         .q = x->query,
         .ld_q = mla ? x->ld_query : x->ld_q,
@@ -155,11 +157,14 @@ bool clb_cuda_attn_mix(struct clb_backend *be, struct clb_acts *x, const struct 
         .ld_out = to->ld,
         .ld_head = mla ? to->ld * x->p->n_row : a->value_dim,
         .bf16 = kind == CLB_CUDA_BRAIN,
-        .split_first = split_first(be, x),
+        .split_first = split_first(be, x, n_tile),
         .partial = x->partial,
     };
 
-    clb_cuda_run_attention(&m, x->stream);
+    if (n_tile)
+        clb_cuda_run_attention(&m, x->stream);
+    if (library)
+        clb_cuda_dnn_mix(be, x, &m);
     return clb_cuda_launched(be, x, err, "Attention");
 }
 

@@ -17,6 +17,7 @@ static void cuda_close(struct clb_backend *be)
     if (!be)
         return;
     clb_cuda_dense_close(be);
+    clb_cuda_dnn_close_library(be);
     clb_cuda_peers_close(be);
     if (be->link.copy)
         cudaSetDevice(be->device);
@@ -60,7 +61,9 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
     be->major = d.major;
     snprintf(be->name, sizeof be->name, "sm_%d%d", d.major, d.minor);
     if (!clb_cuda_peers_open(be, &o->devices, o->device_memory, err) ||
-        (o->dense_library && !clb_cuda_dense_open(be, err)))
+        ((o->dense_library || o->dense_widened) &&
+         !clb_cuda_dense_open(be, o->dense_widened, err)) ||
+        (o->attention_library && !clb_cuda_dnn_open_library(be, err)))
         return false;
     size_t n = (size_t)snprintf(be->text, sizeof be->text,
                                 "device %d, %s, %s, %d multiprocessors, %.1f GB to use", d.index,

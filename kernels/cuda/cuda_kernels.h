@@ -246,6 +246,27 @@ static inline uint64_t clb_cuda_partial_floats(uint32_t n_tile, uint32_t n_kv_he
 /* value_dim at most 512, key_dim at most 1024. */
 void clb_cuda_run_attention(const struct clb_cuda_attention *a, struct CUstream_st *stream);
 
+/* Keys and values of one sequence out of their pages, for a library: positions side by side, head
+ * by head. Whole pages are copied. */
+struct clb_cuda_unpage {
+    struct clb_cuda_kv kv; /* f16; key_dim and value_dim: multiples of 8 */
+    uint32_t sequence, n_page;
+    uint32_t n_key;        /* room of a head, at least 64 n_page */
+    uint16_t *key, *value; /* [n_head][n_key][key_dim], [n_head][n_key][value_dim] */
+};
+void clb_cuda_run_unpage(const struct clb_cuda_unpage *u, struct CUstream_st *stream);
+
+/* n f16 values of a row as f32, f16 or bf16: what a library made becomes an input of products. */
+struct clb_cuda_convert {
+    uint32_t n_row, n;
+    const uint16_t *from; /* [n_row][n] */
+    float *wide;          /* [n_row][ld], or NULL: to half */
+    uint16_t *half;
+    size_t ld;
+    bool bf16;
+};
+void clb_cuda_run_convert(const struct clb_cuda_convert *c, struct CUstream_st *stream);
+
 /* -- Gate -------------------------------------------------------------------------------------- */
 
 /* y[row][r] = W x + bias in f32, W f32 tiles: 8 warps, each an interleaved part of the inputs, then
@@ -356,6 +377,18 @@ struct clb_cuda_scale_rows {
     bool bf16;
 };
 void clb_cuda_run_scale_rows(const struct clb_cuda_scale_rows *s, struct CUstream_st *stream);
+
+/* What a gated product does at its end, of both products in f32: y = act(gate) * up in 16 bits. */
+struct clb_cuda_activate {
+    uint32_t n_row, n;
+    const float *gate, *up; /* [n_row][ld] */
+    size_t ld;
+    uint16_t *y; /* [n_row][ldy]; only n values of a row */
+    size_t ldy;
+    bool bf16;
+    struct clb_cuda_product of; /* its act, limit, alpha */
+};
+void clb_cuda_run_activate(const struct clb_cuda_activate *a, struct CUstream_st *stream);
 
 /* y = cap * tanh(scale * y / cap), [n_row][n] side by side; scale 0: 1, cap 0: no cap. */
 void clb_cuda_run_cap(float *y, uint32_t n_row, uint32_t n, float scale, float cap,

@@ -120,16 +120,49 @@ static struct clb_cuda_part part_of(const struct clb_matrix *m, const uint8_t *b
     };
 }
 
+/* cuBLASLt has the matrix: both products of a gated one are f32 first. */
+static bool by_library(struct clb_backend *be, struct clb_acts *x, const struct clb_cuda_linear *l)
+{
+    const struct clb_cuda_by_rows *w = clb_cuda_dense_of(be, l->w);
+    const struct clb_matrix *const part[2] = { l->w, l->up };
+    struct clb_cuda_activate a = {
+        .n_row = l->n_row,
+        .n = l->w->rows,
+        .gate = x->gate_up[0],
+        .up = x->gate_up[1],
+        .ld = clb_cuda_ld(l->w->rows),
+        .y = l->y,
+        .ldy = l->ldy,
+        .bf16 = l->w->dtype == CLB_BF16,
+        .of = clb_cuda_product_of(be, l->w->dtype, l->w->rows, l->w->cols, NULL),
+    };
+
+    if (!w)
+        return false;
+    if (!l->up) {
+        clb_cuda_dense_run(be, x, w, l);
+        return true;
+    }
+    for (int k = 0; k < 2; k++) {
+        const struct clb_cuda_linear one = { .w = part[k],
+                                             .in = l->in,
+                                             .ld_in = l->ld_in,
+                                             .n_row = l->n_row,
+                                             .y = x->gate_up[k],
+                                             .ldy = a.ld };
+        clb_cuda_dense_run(be, x, clb_cuda_dense_of(be, part[k]), &one);
+    }
+    clb_cuda_run_activate(&a, x->stream);
+    return true;
+}
+
 void clb_cuda_linear(struct clb_backend *be, struct clb_acts *x, const struct clb_cuda_linear *l)
 {
     const struct clb_matrix *w = l->w;
     struct clb_cuda_product p = clb_cuda_product_of(be, w->dtype, w->rows, w->cols, w->book);
 
-    const struct clb_cuda_blas_plan *plan = l->up ? NULL : clb_cuda_dense_plan(be, w);
-    if (plan) {
-        clb_cuda_dense_run(be, x, plan, l);
+    if (by_library(be, x, l))
         return;
-    }
     p.base = w->tiles;
     p.part[0] = part_of(w, w->tiles);
     if (l->up)

@@ -37,26 +37,36 @@ static void tell_sequences(struct clb_backend *be, struct clb_acts *x)
     }
 }
 
-/* 16 queries at a time, of rows of one sequence and heads that share a KV head. */
+/* 16 queries at a time, of n rows of one sequence and heads that share a KV head. */
+static void tell_tiles_of(struct clb_acts *x, uint32_t row, uint32_t n)
+{
+    for (uint32_t q = 0; q < n * x->group; q += CLB_CUDA_QUERIES) {
+        uint32_t left = n * x->group - q;
+
+        x->here.tile[x->n_tile++] = (struct clb_cuda_queries){
+            .sequence = x->p->sequence[row],
+            .first_row = row,
+            .first = q,
+            .n = left < CLB_CUDA_QUERIES ? left : CLB_CUDA_QUERIES,
+        };
+    }
+}
+
+/* Those of rows that cuDNN wants come last: layers that it cannot do take all. */
 static void tell_tiles(struct clb_acts *x)
 {
     const struct clb_pass *p = x->p;
 
-    x->n_tile = 0;
+    x->n_tile = x->dnn.n_run = 0;
     for (uint32_t r = 0, n; r < p->n_row; r += n) {
         for (n = 1; r + n < p->n_row && p->sequence[r + n] == p->sequence[r];)
             n++;
-        for (uint32_t q = 0; q < n * x->group; q += CLB_CUDA_QUERIES) {
-            uint32_t left = n * x->group - q;
-
-            x->here.tile[x->n_tile++] = (struct clb_cuda_queries){
-                .sequence = p->sequence[r],
-                .first_row = r,
-                .first = q,
-                .n = left < CLB_CUDA_QUERIES ? left : CLB_CUDA_QUERIES,
-            };
-        }
+        if (!clb_cuda_dnn_wants(x, r, n))
+            tell_tiles_of(x, r, n);
     }
+    x->n_own_tile = x->n_tile;
+    for (uint32_t i = 0; i < x->dnn.n_run; i++)
+        tell_tiles_of(x, x->dnn.run[i].first_row, x->dnn.run[i].n_row);
 }
 
 /* MLA: every head multiplies all rows, which lie side by side. */

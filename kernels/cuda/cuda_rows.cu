@@ -1,5 +1,6 @@
-// cuda_rows.cu - steps on rows: the input of a branch, rows that are scaled, logits that are
-// capped.
+// cuda_rows.cu - steps on rows: the input of a branch, rows that are scaled, what gate and up make,
+// logits that are capped.
+#include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/rows.cuh"
 
 static __global__ void __launch_bounds__(ROW_THREADS)
@@ -26,6 +27,17 @@ static __global__ void __launch_bounds__(ROW_THREADS) scale_rows(const struct cl
 }
 
 static __global__ void __launch_bounds__(ROW_THREADS)
+    activate_rows(const struct clb_cuda_activate a)
+{
+    const uint32_t c = blockIdx.y * ROW_THREADS + threadIdx.x, row = blockIdx.x;
+
+    if (c < a.n) {
+        float v = activate(a.of, a.gate[row * a.ld + c], a.up[row * a.ld + c]);
+        a.y[row * a.ldy + c] = a.bf16 ? f32_to_bf16(v) : f32_to_f16(v);
+    }
+}
+
+static __global__ void __launch_bounds__(ROW_THREADS)
     cap_values(float *y, uint32_t n, float scale, float cap)
 {
     for (uint32_t c = threadIdx.x; c < n; c += ROW_THREADS) {
@@ -43,6 +55,13 @@ void clb_cuda_run_branch(const struct clb_cuda_branch *b, const float *x, size_t
 void clb_cuda_run_scale_rows(const struct clb_cuda_scale_rows *s, struct CUstream_st *stream)
 {
     CLB_LAUNCH(scale_rows, dim3(s->n_row, s->top_k), ROW_THREADS, 0, stream, *s);
+}
+
+void clb_cuda_run_activate(const struct clb_cuda_activate *a, struct CUstream_st *stream)
+{
+    const dim3 grid(a->n_row, (a->n + ROW_THREADS - 1) / ROW_THREADS);
+
+    CLB_LAUNCH(activate_rows, grid, ROW_THREADS, 0, stream, *a);
 }
 
 void clb_cuda_run_cap(float *y, uint32_t n_row, uint32_t n, float scale, float cap,

@@ -93,10 +93,36 @@ static bool place_tensors(struct clb_backend *be, struct clb_err *err)
         return false;
     for (uint32_t i = 0; i < r->n_tensors; i++) {
         be->tensor_at[i] = be->dense_bytes;
-        if (!by_head(&r->tensors[i])) /* parts of one file: no sum overflows */
-            be->dense_bytes += (r->tensors[i].size + 255) & ~UINT64_C(255);
+        if (!by_head(&r->tensors[i])) /* parts of one file, 4 times at most: no sum overflows */
+            be->dense_bytes += (clb_cuda_dense_bytes(be, i) + 255) & ~UINT64_C(255);
     }
     return true;
+}
+
+uint32_t clb_cuda_tensor_at(const struct clb_backend *be, const void *host)
+{
+    const struct clb_reader *r = be->host->reader;
+    uint32_t i = 0;
+
+    while (i < r->n_tensors && r->data + r->tensors[i].offset != host)
+        i++;
+    return i;
+}
+
+uint32_t clb_cuda_tensor_there(const struct clb_backend *be, const void *there)
+{
+    uint64_t at = (uint64_t)((const uint8_t *)there - be->dense);
+    uint32_t low = 0, n = be->host->reader->n_tensors, high = n;
+
+    while (high - low > 1) { /* the last one that begins there: those before it are empty */
+        uint32_t middle = low + (high - low) / 2;
+
+        if (be->tensor_at[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low < n && be->tensor_at[low] == at ? low : n;
 }
 
 const void *clb_cuda_there(const struct clb_backend *be, const void *host)
@@ -112,9 +138,13 @@ const void *clb_cuda_there(const struct clb_backend *be, const void *host)
 
 static struct clb_matrix matrix(const struct clb_backend *be, struct clb_matrix m)
 {
+    const struct clb_cuda_by_rows *r;
+
     m.tiles = clb_cuda_there(be, m.tiles);
     m.row_scale = clb_cuda_there(be, m.row_scale);
     m.bias = clb_cuda_there(be, m.bias);
+    if ((r = clb_cuda_dense_of(be, &m)))
+        m = (struct clb_matrix){ r->plan->dtype, m.rows, m.cols, m.tiles, NULL, NULL, NULL };
     return m;
 }
 
@@ -162,7 +192,8 @@ bool clb_cuda_bind(struct clb_backend *be, const struct clb_weights *w, struct c
     be->host = w;
     be->head_bytes = clb_cuda_per_head_bytes(w);
     be->layer = clb_new(w->arch->n_layer, sizeof *be->layer, err);
-    return be->layer && check(be, err) && place_tensors(be, err) && clb_cuda_experts_open(be, err);
+    return be->layer && check(be, err) && clb_cuda_dense_choose(be, err) &&
+           clb_cuda_dnn_choose(be, err) && place_tensors(be, err) && clb_cuda_experts_open(be, err);
 }
 
 void clb_cuda_unbind(struct clb_backend *be)
@@ -176,14 +207,22 @@ void clb_cuda_unbind(struct clb_backend *be)
     clb_free(be->layer);
 }
 
+static bool send_tensor(struct clb_backend *be, uint32_t i, struct clb_err *err)
+{
+    const struct clb_reader *r = be->host->reader;
+
+    if (be->dense_lib.of && be->dense_lib.of[i].plan)
+        return clb_cuda_dense_send(be, i, err);
+    return clb_cuda_send(&be->link, be->dense + be->tensor_at[i], r->data + r->tensors[i].offset,
+                         r->tensors[i].size, err);
+}
+
 static bool send_tensors(struct clb_backend *be, struct clb_err *err)
 {
     const struct clb_reader *r = be->host->reader;
 
     for (uint32_t i = 0; i < r->n_tensors; i++)
-        if (!by_head(&r->tensors[i]) &&
-            !clb_cuda_send(&be->link, be->dense + be->tensor_at[i], r->data + r->tensors[i].offset,
-                           r->tensors[i].size, err))
+        if (!by_head(&r->tensors[i]) && !send_tensor(be, i, err))
             return clb_fail_in(err, "tensor '%s'", r->tensors[i].name);
     return true;
 }
@@ -197,6 +236,6 @@ bool clb_cuda_send_dense(struct clb_backend *be, struct clb_err *err)
     if (!be->dense || !send_tensors(be, err))
         return false;
     move_all(be);
-    be->there = clb_cuda_dense_send(be, err) && clb_cuda_send_heads(be, err);
+    be->there = clb_cuda_send_heads(be, err);
     return be->there;
 }

@@ -101,6 +101,8 @@ static bool take_options(struct clb_model_options *to, const struct colibri_load
         .no_routing_cache = o.no_routing_cache,
         .mlock = o.mlock,
         .gpu_dense_library = o.gpu_dense_library,
+        .gpu_dense_widened = o.gpu_dense_widened,
+        .gpu_attention_library = o.gpu_attention_library,
         .gpu_memory = o.gpu_memory,
         .offload = (enum clb_offload)o.gpu_experts,
         .upload = o.on_upload,

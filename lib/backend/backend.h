@@ -72,6 +72,9 @@ struct clb_backend_options {
     struct clb_devices devices;                  /* none: device 0 */
     uint64_t device_memory;                      /* most bytes of each; 0: what is free */
     bool dense_library; /* bf16 and fp16 dense matrices by the maker's library (cuBLASLt) */
+    bool dense_widened; /* int8 and int4 ones as well, widened to f16 */
+    bool attention_library; /* attention of prompts by the maker's library (cuDNN): bits then
+                               depend on how prompts are cut */
     struct clb_ledger *device_ledger; /* borrowed: of all its memory; NULL: not counted */
     enum clb_offload offload;         /* of experts that do not fit on the devices */
     struct clb_backend *cpu; /* borrowed: the CPU's, which multiplies them; NULL: only copies */

@@ -94,6 +94,7 @@ static const char *gpu_option(const struct clb_where *w, size_t *i)
         { "--gpu-memory", w->gpu_memory > 0 },
         { "--gpu-experts", w->gpu_experts != NULL },
         { "--gpu-dense", w->gpu_dense != NULL },
+        { "--attention", w->attention != NULL },
     };
 
     while (*i < sizeof all / sizeof *all)
@@ -136,6 +137,8 @@ bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
                      : !strcmp(w->gpu_experts, "cpu")                   ? COLIBRI_GPU_EXPERTS_CPU
                                                                         : COLIBRI_GPU_EXPERTS_AUTO;
     o->gpu_dense_library = w->gpu_dense && !strcmp(w->gpu_dense, "cublas");
+    o->gpu_attention_library = w->attention && !strcmp(w->attention, "cudnn");
+    o->gpu_dense_widened = w->gpu_dense && !strcmp(w->gpu_dense, "f16");
     if (!w->device || parse_devices(o, w->device))
         return true;
     return clb_fail(err, CLB_USAGE,

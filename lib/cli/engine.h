@@ -18,9 +18,9 @@ bool clb_engine_fail(struct clb_err *err);
 int32_t clb_engine_kv_dtype(const char *word);
 const char *clb_engine_kv_word(int32_t dtype); /* the reverse; not of COLIBRI_KV_DEFAULT */
 
-/* --backend, --device, --gpu-memory, --gpu-experts, --gpu-dense. */
+/* --backend, --device, --gpu-memory, --gpu-experts, --gpu-dense, --attention. */
 struct clb_where {
-    const char *backend, *device, *gpu_dense, *gpu_experts;
+    const char *backend, *device, *gpu_dense, *gpu_experts, *attention;
     uint64_t gpu_memory;
     bool uploading; /* a progress line is there */
 };
@@ -34,8 +34,10 @@ struct clb_where {
       &(w)->gpu_memory, 0, 0, false },                                                             \
     { CLB_OPT_CHOICE, 0, "gpu-experts", "copy|cpu|auto", "that do not fit there (default: copy)",  \
       &(w)->gpu_experts, 0, 0, false },                                                            \
-    { CLB_OPT_CHOICE, 0, "gpu-dense", "own|cublas", "bf16, fp16 beside experts (default: own)",    \
-      &(w)->gpu_dense, 0, 0, false }
+    { CLB_OPT_CHOICE, 0, "gpu-dense", "own|cublas|f16", "matrices beside experts (default: own)",  \
+      &(w)->gpu_dense, 0, 0, false },                                                              \
+    { CLB_OPT_CHOICE, 0, "attention", "own|cudnn", "of prompts; cudnn: bits vary with batches",    \
+      &(w)->attention, 0, 0, false }
 /* clang-format on */
 /* Options of a GPU do not go with --backend cpu. */
 bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,

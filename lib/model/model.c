@@ -118,6 +118,9 @@ static bool try_backend(struct clb_model *m, const struct clb_backend_ops *op,
                         const struct clb_backend_options *o, struct clb_err *err)
 {
     m->op = op;
+    if (!op->device && o->attention_library)
+        return clb_fail(err, CLB_USAGE,
+                        "attention by cuDNN needs a GPU, but this model runs on the CPU");
     if (op->device && o->offload != CLB_OFFLOAD_COPY && !m->cpu &&
         !clb_backend_cpu.open(&m->cpu, o, err))
         return false;
@@ -141,9 +144,12 @@ static bool auto_backend(struct clb_model *m, const struct clb_backend_options *
         return try_backend(m, &clb_backend_cpu, o, err);
     if (!clb_backend_cpu.open(&m->cpu, o, err))
         return false;
-    m->may_change = try_backend(m, device, o, err);
-    if (m->may_change)
+    if (try_backend(m, device, o, err)) {
+        m->may_change = !o->attention_library;
         return true;
+    }
+    if (o->attention_library)
+        return false; /* and says why not the device */
     close_backend(m);
     snprintf(m->why_cpu, sizeof m->why_cpu, "%s", err->text);
     *err = (struct clb_err){ 0 };
@@ -171,6 +177,8 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
         .slab_options = &m->slab_options,
         .devices = o->devices,
         .dense_library = o->gpu_dense_library,
+        .dense_widened = o->gpu_dense_widened,
+        .attention_library = o->gpu_attention_library,
         .device_memory = o->gpu_memory,
         .offload = o->offload,
         .device_ledger = &m->device,

@@ -295,7 +295,7 @@ EOF
     has "$message" "--seed: 'x' is not a whole number from 0 to 18446744073709551615"
     for option in "--perplexity text" "--svg x.svg" "--tokens text" "--seed 1" "--depth 1" "--prefill 512" "--decode 0" "-b 1" \
         "--ctx 100" "--kv-dtype f32" "--experts-per-token 1" "--memory 1G" --mlock "--backend cpu" "--device 1" "--gpu-dense own" \
-        "--gpu-memory 1G" "--gpu-experts copy" -f; do
+        "--gpu-memory 1G" "--gpu-experts copy" "--attention own" -f; do
         # shellcheck disable=SC2086
         run_err 2 colibri-bench --machine $option
         has "$message" "${option%% *} does not go with --machine"

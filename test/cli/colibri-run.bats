@@ -347,8 +347,12 @@ END
     has "$message" "device 3 is listed twice"
     run_err 2 colibri-run -p x --gpu-dense mine "$M"
     run_err 2 colibri-run -p x --gpu-experts gpu "$M"
+    run_err 2 colibri-run -p x --attention mine "$M"
+    has "$message" "--attention: 'mine' is not one of own|cudnn"
+    run_err 2 colibri-run -p x --attention cudnn "$M"
+    has "$message" "attention by cuDNN needs a GPU, but this model runs on the CPU"
     run_err 2 colibri-run -p x --gpu-memory lots "$M"
-    for option in "--device 0" "--gpu-memory 1G" "--gpu-experts copy" "--gpu-dense own"; do
+    for option in "--device 0" "--gpu-memory 1G" "--gpu-experts copy" "--gpu-dense own" "--attention own"; do
         # shellcheck disable=SC2086
         run_err 2 colibri-run -p x --backend cpu $option "$M"
         has "$message" "${option%% *} does not go with --backend cpu"
@@ -388,7 +392,7 @@ END
 --cpu scalar
 --cpu avx2
 --backend cpu
---device 7,3-5 --gpu-memory 1G --gpu-experts cpu --gpu-dense cublas
+--device 7,3-5 --gpu-memory 1G --gpu-experts cpu --gpu-dense f16
 --no-routing-cache
 --verify
 --memory 30M

@@ -10,7 +10,7 @@ options_of() { "$1" --completions | sed 's/=.*//' | sort; }
         run -0 --separate-stderr "$p" --help
         [[ -z $stderr ]]
         [[ ${lines[0]} == "usage: $p "* ]]
-        ((${#lines[@]} <= 46)) || fail "$p: ${#lines[@]} lines"
+        ((${#lines[@]} <= 48)) || fail "$p: ${#lines[@]} lines"
         if LC_ALL=C.UTF-8 grep -E '^.{81}' <<<"$output"; then fail "$p: wider than 80 columns"; fi
         [[ $("$p" -h) == "$output" ]]
     done

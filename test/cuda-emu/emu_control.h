@@ -41,6 +41,11 @@ uint64_t emu_copied(enum cudaMemcpyKind kind);
 /* Whether a library of NVIDIA is installed (at first none is), and a function that none has (or
  * NULL): "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2". */
 void emu_library(const char *file, bool there, const char *lacks);
+/* The version it says, as its own function counts (91100); 0: the usual one. */
+void emu_library_version(const char *file, size_t version);
+/* What calls of cuDNN return that emu_fail says fail (at first 5000, that execution failed). A plan
+ * that does not compile is a call of "cudnn compiles". */
+void emu_dnn_fails_with(int status);
 /* All of the above in words, as the variable EMU_CUDA has it for programs:
  * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,lose=1,late=7,
  * libraries=1,fail=cudaMalloc:2:3".

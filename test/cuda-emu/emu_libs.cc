@@ -4,10 +4,12 @@
  * real library chooses by shape. */
 #include <cstring>
 #include <dlfcn.h>
+#include <map>
 #include <set>
 #include <string>
 
 #include "emu_call.h"
+#include "emu_libs.h"
 #include "kernels/cuda/cuda_libs.h"
 #include "lib/base/half.h"
 
@@ -23,7 +25,25 @@ static std::string &lacking(void) /* a function that no library has */
 
     return name;
 }
+static std::map<std::string, size_t> &versions(void) /* other than the usual ones */
+{
+    static std::map<std::string, size_t> of;
+
+    return of;
+}
 static int open_libraries, open_objects;
+
+void emu_library_version(const char *file, size_t version)
+{
+    versions()[file] = version;
+}
+
+size_t emu_library_version_of(const char *file, size_t usual)
+{
+    auto v = versions().find(file);
+
+    return v == versions().end() || !v->second ? usual : v->second;
+}
 
 void emu_library(const char *file, bool there, const char *lacks)
 {
@@ -39,10 +59,16 @@ int emu_library_leaks(void)
     if (open_libraries || open_objects)
         printf("# emu: %d libraries and %d of their objects were not closed\n", open_libraries,
                open_objects);
-    return open_libraries + open_objects;
+    return open_libraries + open_objects + emu_dnn_leaks();
 }
 
 /* -- cuBLASLt ---------------------------------------------------------------------------------- */
+
+/* Calls take turns, are counted, and may be told to fail. */
+#define LT_CALL(name)                                                                              \
+    emu_turn turn_;                                                                                \
+    if (emu_refuses("cublasLt" name, true))                                                        \
+    return NOT_SUPPORTED
 
 enum { INVALID_VALUE = 7, NOT_SUPPORTED = 15, ALGO = 0x636f6c69 };
 enum kind { HANDLE = 1, DESC, LAYOUT, PREF };
@@ -84,11 +110,12 @@ static int destroy(void *p)
 
 static int create(void **handle)
 {
+    LT_CALL("Create");
     return make(handle, { HANDLE, 0, 0, 0, 0, 0, 0, 0 });
 }
 static size_t version(void)
 {
-    return 130100;
+    return emu_library_version_of("libcublasLt.so.13", 130100);
 }
 static const char *status_text(int status)
 {
@@ -98,12 +125,14 @@ static const char *status_text(int status)
 }
 static int desc_create(void **desc, int compute, int scale_type)
 {
+    LT_CALL("MatmulDescCreate");
     if (compute != CLB_LT_COMPUTE_32F || scale_type != CLB_LT_R_32F)
         return NOT_SUPPORTED;
     return make(desc, { DESC, 0, 0, 0, 0, 0, 0, 0 });
 }
 static int desc_set(void *desc, int what, const void *value, size_t bytes)
 {
+    LT_CALL("MatmulDescSetAttribute");
     if (what != CLB_LT_DESC_TRANSA || bytes != 4)
         return INVALID_VALUE;
     memcpy(&check(desc, DESC, "cublasLtMatmulDescSetAttribute")->trans_a, value, 4);
@@ -111,16 +140,19 @@ static int desc_set(void *desc, int what, const void *value, size_t bytes)
 }
 static int layout_create(void **layout, int type, uint64_t rows, uint64_t cols, int64_t ld)
 {
+    LT_CALL("MatrixLayoutCreate");
     if (!rows || !cols || ld < (int64_t)rows)
         return INVALID_VALUE;
     return make(layout, { LAYOUT, type, 0, rows, cols, ld, 0, 0 });
 }
 static int pref_create(void **pref)
 {
+    LT_CALL("MatmulPreferenceCreate");
     return make(pref, { PREF, 0, 0, 0, 0, 0, ~0u, 32 << 20 });
 }
 static int pref_set(void *pref, int what, const void *value, size_t bytes)
 {
+    LT_CALL("MatmulPreferenceSetAttribute");
     object *o = check(pref, PREF, "cublasLtMatmulPreferenceSetAttribute");
 
     if (what == CLB_LT_PREF_MAX_WORKSPACE && bytes == 8)
@@ -156,6 +188,7 @@ static int heuristic(void *handle, void *desc, void *a, void *b, void *c, void *
                      int wanted, clb_lt_result *result, int *found)
 {
     const char *call = "cublasLtMatmulAlgoGetHeuristic";
+    LT_CALL("MatmulAlgoGetHeuristic");
     object *p = check(pref, PREF, call), *lb = check(b, LAYOUT, call);
 
     check(handle, HANDLE, call);
@@ -186,6 +219,7 @@ static int algo_check(void *handle, void *desc, void *a, void *b, void *c, void 
 
 static int algo_get(const clb_lt_algo *algo, int what, void *value, size_t bytes, size_t *written)
 {
+    LT_CALL("MatmulAlgoConfigGetAttribute");
     if (bytes != 4 || algo->data[0] != ALGO)
         return INVALID_VALUE;
     uint32_t v = (uint32_t)(what == CLB_LT_CONFIG_SPLITK ? algo->data[1] : algo->data[2]);
@@ -209,7 +243,7 @@ static void store(int type, void *to, uint64_t at, float f)
 }
 
 static void multiply(const object &a, const uint16_t *x, const object &b, const uint16_t *y,
-                     const object &d, void *z, uint64_t parts)
+                     const object &d, void *z, float factor, uint64_t parts)
 {
     uint64_t part = (a.rows + parts - 1) / parts;
 
@@ -223,7 +257,7 @@ static void multiply(const object &a, const uint16_t *x, const object &b, const 
                            widen(b.type, y[j * (uint64_t)b.ld + k]);
                 all += sum;
             }
-            store(d.type, z, j * (uint64_t)d.ld + i, all);
+            store(d.type, z, j * (uint64_t)d.ld + i, factor * all);
         }
 }
 
@@ -240,15 +274,14 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *x, vo
 {
     const char *call = "cublasLtMatmul";
     object a = *check(la, LAYOUT, call), b = *check(lb, LAYOUT, call), d = *check(ld, LAYOUT, call);
+    const float factor = *(const float *)alpha; /* of the host: read now */
     clb_lt_result chosen;
-    emu_turn turn;
 
-    if (emu_refuses(call, true))
-        return NOT_SUPPORTED;
+    LT_CALL("Matmul");
     check(handle, HANDLE, call);
     emu_check_stream(stream, call);
     if (!fits(check(desc, DESC, call), &a, &b, check(lc, LAYOUT, call), &d) ||
-        *(const float *)alpha != 1 || *(const float *)beta != 0)
+        *(const float *)beta != 0)
         return NOT_SUPPORTED;
     choose(&chosen, b.cols, workspace != nullptr && workspace_bytes >= 1 << 20);
     if (algo && algo->data[0] != ALGO)
@@ -262,7 +295,7 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *x, vo
     int device = stream->device;
     step.run = [=] {
         emu_open_device(device);
-        multiply(a, (const uint16_t *)x, b, (const uint16_t *)y, d, z, parts);
+        multiply(a, (const uint16_t *)x, b, (const uint16_t *)y, d, z, factor, parts);
         emu_close_device();
     };
     emu_enqueue(stream, step);
@@ -271,10 +304,6 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *x, vo
 
 /* -- the others -------------------------------------------------------------------------------- */
 
-static size_t dnn_version(void)
-{
-    return 91900;
-}
 static int nccl_version(int *v)
 {
     *v = 22803;
@@ -305,7 +334,7 @@ static const struct {
     BLAS("MatmulAlgoCheck", algo_check),
     BLAS("MatmulAlgoConfigGetAttribute", algo_get),
     BLAS("Matmul", matmul),
-    { "libcudnn.so.9", "cudnnGetVersion", (void *)dnn_version },
+    { "libcudnn.so.9", "cudnnGetVersion", emu_dnn_function("cudnnGetVersion") },
     { "libnccl.so.2", "ncclGetVersion", (void *)nccl_version },
 };
 
@@ -321,6 +350,8 @@ void *emu_dlopen(const char *file, int)
 
 void *emu_dlsym(void *library, const char *name)
 {
+    if (!strcmp((const char *)library, "libcudnn.so.9") && lacking() != name)
+        return emu_dnn_function(name);
     for (const auto &f : functions)
         if (!strcmp(f.file, (const char *)library) && !strcmp(f.name, name) && lacking() != name)
             return f.function;

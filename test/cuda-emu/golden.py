@@ -12,6 +12,9 @@ others  with the CPU backend on the same file, and with --kv-dtype int8 on both:
         quantised. That may turn a close choice of the router the other way, which changes a row and what follows it by
         a tenth and more, and is no mistake; so the bound is on the median row.
 
+cudnn   attention of prompts by cuDNN, in chunks, with our own on the same device and an fp16 file: the worst row, but
+        for those where the router chose otherwise. In families of which it can do no layer, the same bits.
+
 A wrong kernel, mask or position changes most logits by the order of their size.
 In `make test` short cases of each checkpoint; in `make test-full` all, and more types. usage: golden.py [FOLDER...].
 Prints TAP.
@@ -22,7 +25,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BIN = os.environ.get("COLIBRI_TEST_BIN", os.path.join(HERE, "../../build/san/bin"))
 FULL = os.environ.get("COLIBRI_TEST_FULL") == "1"
 BOUND = {"f32": 2e-5, "f32 f16": 0.004, "fp16": 0.01, "fp16 int8": 0.02, "bf16": 0.05, "source": 0.05, "int8": 0.06, "int4": 0.06}
+BOUND["cudnn"] = 0.01
 GREEDY = 8 if FULL else 3
+# Whether cuDNN has attention of some layers.
+BY_CUDNN = {"mixtral": True, "exaone_moe": True, "deepseek_v2": False}
+if FULL:
+    BY_CUDNN |= {"qwen3_moe": True, "glm4_moe_noqk": True, "llama4_text": True, "mixtral_swa": False,
+                 "gpt_oss_mxfp4": False}
 
 
 class Failed(Exception):
@@ -30,7 +39,7 @@ class Failed(Exception):
 
 
 def run(*words, **more):
-    env = {**os.environ, "EMU_CUDA": os.environ.get("EMU_CUDA", "devices=1")}
+    env = {**os.environ, "EMU_CUDA": os.environ.get("EMU_CUDA", "devices=1,libraries=1")}
     p = subprocess.run([os.path.join(BIN, words[0]), *words[1:]], capture_output=True, text=True, env=env, **more)
     if p.returncode:
         raise Failed(f"{words[0]}: status {p.returncode}: {p.stderr.strip()[-400:]}")
@@ -74,8 +83,20 @@ def against_reference(model, kv, case, bound):
 def against_cpu(model, kv, case, _):
     """How far the median row is off."""
     (ours, _), (theirs, _) = compute(model, kv, "cuda", case, 1), compute(model, kv, "cpu", case, 1)
-    off = [math.sqrt(sum((a - b) ** 2 for a, b in zip(p, q)) / sum(b * b for b in q)) for p, q in zip(ours, theirs)]
+    off = list(map(apart, ours, theirs))
     return statistics.median(x if x == x else math.inf for x in off)
+
+
+def apart(p, q):
+    return math.sqrt(sum((a - b) ** 2 for a, b in zip(p, q)) / sum(b * b for b in q))
+
+
+def against_own(model, _, case, bound):
+    """How far rows are off, nine of ten of them; -1: they have the same bits."""
+    (own, _), (theirs, _) = (compute(model, ["--prefill-chunk", "50", "--attention", a], "cuda", case, 1)
+                             for a in ("own", "cudnn"))
+    off = sorted(x if x == x else math.inf for x in map(apart, theirs, own))
+    return off[len(off) * 9 // 10] if theirs != own else -1
 
 
 def check(folder, how):
@@ -84,14 +105,16 @@ def check(folder, how):
     kv = ["--kv-dtype", *kv] if kv else []
     with tempfile.TemporaryDirectory() as tmp, open(os.path.join(folder, "golden.json")) as f:
         cases, model = json.load(f)["cases"], os.path.join(tmp, "m.bin")
-        compare, least = (against_reference, 1) if dtype == "f32" else (against_cpu, 30)
+        compare, least = {"f32": (against_reference, 1), "cudnn": (against_own, 100)}.get(dtype, (against_cpu, 30))
         if not FULL:
             cases = [c for c in cases if len(c["input_ids"]) > least][:1]
         try:
-            run("colibri-convert", "-q", "--dtype", dtype, folder, "-o", model)
+            run("colibri-convert", "-q", "--dtype", "fp16" if how == "cudnn" else dtype, folder, "-o", model)
             worst = max(compare(model, kv, c, BOUND[how]) for c in cases if len(c["input_ids"]) > least or dtype == "f32")
         except Failed as e:
             return False, str(e)
+        if how == "cudnn" and BY_CUDNN[os.path.basename(os.path.normpath(folder))] != (worst >= 0):
+            return False, "the bits of our own kernels" if worst < 0 else f"off by {worst:.2g}: not our own kernels"
         return worst <= BOUND[how], f"off by {worst:.2g}, at most {BOUND[how]}"
 
 
@@ -100,9 +123,12 @@ def types_of(folder):
         config = json.load(f)
     stored = config.get("quantization_config", {}).get("quant_method", config["torch_dtype"])
     own = {"bfloat16": ["bf16"], "mxfp4": ["source"]}.get(stored, [])
+    if HAS_CUDNN and os.path.basename(os.path.normpath(folder)) in BY_CUDNN:
+        own.append("cudnn")
     return ["f32", "fp16", "fp16 int8", *own] + (["f32 f16", "int8", "int4"] if FULL else [])
 
 
+HAS_CUDNN = "cuDNN 9" in run("colibri-run", "--version")
 folders = sys.argv[1:] or sorted(glob.glob(os.path.join(HERE, "../data/families/*/")))
 jobs = [(f, t) for f in folders for t in types_of(f)]
 failed = 0

@@ -52,6 +52,32 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     [[ $output == "$(<own)" ]]
 }
 
+@test "cuda: int8 matrices are widened for cuBLASLt, and -v says what that takes" {
+    on_gpu -p 'The bird' --logits own "$M" >text
+    EMU_CUDA=devices=1,libraries=1 run -0 --separate-stderr on_gpu -v -p 'The bird' --gpu-dense f16 --logits a "$M"
+    [[ $output == "$(<text)" && $stderr =~ "cuBLASLt 13.1.0 has "[0-9.]+" MB of dense matrices in f16, "[0-9.]+" MB in the file" ]]
+    ! cmp -s own a || fail "the bits of our own kernels"
+    EMU_CUDA=devices=1,libraries=1 on_gpu -p 'The bird' --gpu-dense f16 --logits b --prefill-chunk 1 "$M" >/dev/null
+    cmp a b
+}
+
+@test "cuda: cuDNN is asked for, must be there, and is told of" {
+    local prompt
+    prompt=$(seq -s ' ' 1 60)
+    for backend in auto cuda; do
+        run_err 3 colibri-run -p x --backend $backend --attention cudnn "$M"
+        has "$message" "attention by cuDNN: libcudnn.so.9 is not found"
+    done
+    EMU_CUDA='' run_err 3 colibri-run -p x --attention cudnn "$M"
+    on_gpu --ids --logits own "$M" <<<"$prompt" >text
+    EMU_CUDA=devices=1,libraries=1 run -0 --separate-stderr on_gpu -v --ids --attention cudnn --logits a "$M" <<<"$prompt"
+    [[ $output == "$(<text)" ]]
+    has "$stderr" "; cuDNN 9.19.0 has attention of prompts in "
+    ! cmp -s own a || fail "the bits of our own kernels"
+    EMU_CUDA=devices=1,libraries=1,late=3 on_gpu --ids --attention cudnn --logits b "$M" <<<"$prompt" >/dev/null
+    cmp a b
+}
+
 @test "cuda: --stats counts the memory of the GPU" {
     run -0 --separate-stderr on_gpu -p x --stats --json "$M"
     jq -e '.pools.gpu | .used > 4000000 and .peak >= .used and .reserved >= .used' <<<"$stderr"

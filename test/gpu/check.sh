@@ -68,6 +68,13 @@ step checkpoints 120 test/cuda-emu/golden.py ${emulated:+test/data/families/olmo
 step same-bits 60 test/gpu/same_bits.sh "$models" "$log" "$n_gpu" &&
     row same-bits ok "one chunk, chunks of 1, offloaded, on $n_gpu GPUs, in a batch"
 
+if grep -q '; cuBLASLt.*cuDNN 9' "$log/table"; then
+    step attention 60 test/gpu/attention.sh "$models" "$log" &&
+        row "attention by cuDNN" ok "$(tail -n 1 "$log/attention.log")"
+else
+    row "attention by cuDNN" skipped "cuDNN 9 is not installed"
+fi
+
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck initcheck; do
         for t in test_moe_scatter test_moe_gather test_moe_gate test_sample; do
@@ -105,6 +112,9 @@ for preset in olmoe:4 bench:8 mixtral:4; do
         rm -rf "${models:?}/$name"
     fi
     time_model "$name" "$m"
+    if [[ $name != bench ]] || ! grep -q 'attention by cuDNN  *ok' "$log/table"; then continue; fi
+    step "attention-$name" 60 test/gpu/attention.sh --time "$m" 4096 &&
+        row "  Attention of 4096 rows" ok "$(tail -n 1 "$log/attention-$name.log")"
 done
 row total "$( ((failed)) && echo FAILED || echo ok)" "$((SECONDS - started)) s"
 exit "$failed"

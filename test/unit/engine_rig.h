@@ -36,7 +36,7 @@ struct rig_options {
     const struct clb_backend_ops *op; /* NULL: the CPU's */
     bool no_slabs;  /* likewise */
     struct clb_devices devices; /* likewise; none: one */
-    bool dense_library; /* likewise */
+    bool dense_library, dense_widened, attention_library; /* likewise */
     uint32_t slots; /* of backends with a device: experts that it has room for; 0: all */
     enum clb_offload offload; /* likewise: what happens to the others */
     enum clb_kv_dtype kv;
@@ -75,6 +75,8 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
                                       .devices = o->devices,
                                       .dense_library = o->dense_library,
                                       .offload = o->offload,
+                                      .dense_widened = o->dense_widened,
+                                      .attention_library = o->attention_library,
                                       .device_ledger = &g->device };
     struct clb_acts_shape shape = {
         .max_rows = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
