@@ -114,6 +114,56 @@ static inline void same_rows(const struct rig_options *o, const float *want, str
     free(got);
 }
 
+/* -- where no bits are compared ---------------------------------------------------------------- */
+
+/* A model of one layer with four experts, for whatever opens and runs often. */
+static inline void small_arch(struct clb_arch *a)
+{
+    tiny_arch(a);
+    a->n_layer = 1;
+    a->n_expert = a->layer_experts[0] = 4;
+}
+/* Of `a`, on the device; `expert`: the type of the experts, the rest is int8. */
+static inline struct rig_options small_options(const struct clb_arch *a, enum clb_dtype expert)
+{
+    return (struct rig_options){ .model = { .arch = a, .expert = expert, .dense = CLB_INT8 },
+                                 .op = clb_backend_device(),
+                                 .kv = CLB_KV_F16,
+                                 .max_rows = 8 };
+}
+
+/* Opens, runs `rows` rows (8 at most) of one sequence, `chunk` in a pass, closes. False: it says
+ * why not. */
+static inline bool try_all(const struct rig_options *o, uint32_t rows, uint32_t chunk,
+                           char why[512])
+{
+    static const uint32_t position[8] = { 0, 1, 2, 3, 4, 5, 6, 7 }, sequence[8];
+    static float out[VOCAB];
+    struct clb_err err = { 0 };
+    struct rig g;
+    bool ok = rig_try_open(&g, o, &err);
+
+    for (uint32_t i = 0; ok && i < rows; i += chunk) {
+        const uint32_t last = chunk - 1;
+        const struct clb_pass p = { .n_row = chunk,
+                                    .token = ids + i,
+                                    .position = position + i,
+                                    .sequence = sequence,
+                                    .seq = g.seqs,
+                                    .n_seq = 1,
+                                    .logit_row = &last,
+                                    .n_logit = 1 };
+
+        ok = clb_kv_seq_reserve(&g.seq[0], i + chunk, &err) &&
+             clb_forward(&g.engine, g.x, &p, out, NULL, &err);
+    }
+    snprintf(why, 512, "%s", ok ? "" : err.text);
+    rig_close(&g);
+    return ok;
+}
+
+/* -- against the CPU --------------------------------------------------------------------------- */
+
 /* Against the CPU with the same weights, in f32, and with a KV cache of type cpu_kv; and against
  * itself. */
 struct rig_kv {

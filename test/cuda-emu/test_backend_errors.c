@@ -1,42 +1,5 @@
 /* test_backend_errors.c - the CUDA backend when a call fails, and where its memory goes. */
-#include "test/unit/engine_rig.h"
-
-#include "emu_control.h"
-
-static void small_arch(struct clb_arch *a)
-{
-    tiny_arch(a);
-    a->n_layer = 1;
-    a->n_expert = a->layer_experts[0] = 4;
-}
-
-/* Opens, runs three rows one by one, closes. False: it says why not. */
-static bool try_all(const struct rig_options *o, char why[512])
-{
-    static float out[3 * 99];
-    static const int32_t ids[3] = { 5, 70, 12 };
-    struct clb_err err = { 0 };
-    struct rig g;
-    bool ok = rig_try_open(&g, o, &err);
-
-    for (uint32_t i = 0; ok && i < 3; i++) {
-        const uint32_t sequence = 0, row = 0;
-        const struct clb_pass p = { .n_row = 1,
-                                    .token = ids + i,
-                                    .position = &i,
-                                    .sequence = &sequence,
-                                    .seq = g.seqs,
-                                    .n_seq = 1,
-                                    .logit_row = &row,
-                                    .n_logit = 1 };
-
-        ok = clb_kv_seq_reserve(&g.seq[0], i + 1, &err) &&
-             clb_forward(&g.engine, g.x, &p, out, NULL, &err);
-    }
-    snprintf(why, 512, "%s", ok ? "" : err.text);
-    rig_close(&g);
-    return ok;
-}
+#include "test/cuda-emu/backend_rig.h"
 
 /* Every call that the backend makes fails once: it ends with what failed, and gives all back. */
 static void every_call_may_fail(void)
@@ -60,10 +23,7 @@ static void every_call_may_fail(void)
     char why[512];
 
     small_arch(&a);
-    struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 },
-                             .op = clb_backend_device(),
-                             .kv = CLB_KV_F16,
-                             .max_rows = 8 };
+    struct rig_options o = small_options(&a, CLB_INT8);
     for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
         o.slots = i % 2 ? 0 : 2; /* experts that fit, or not */
         o.slots = strcmp(call[i], "cudaGraphLaunch") ? o.slots : 0;
@@ -71,7 +31,7 @@ static void every_call_may_fail(void)
         bool failed = true;
         for (int n = 1; failed; n += n / 3 + 1) {
             emu_fail(call[i], n, cudaErrorIllegalAddress);
-            failed = !try_all(&o, why);
+            failed = !try_all(&o, 3, 1, why);
             emu_fail(call[i], 0, cudaSuccess);
             CHECK_EQ(emu_leaks(), 0);
             if (failed && !strstr(why, cudaGetErrorString(cudaErrorIllegalAddress))) {
@@ -93,11 +53,8 @@ static void the_ledger_is_the_devices(void)
 
     small_arch(&a);
     cudaMemGetInfo(&before, &total);
-    CHECK(rig_open(
-        &g, &(struct rig_options){ .model = { .arch = &a, .expert = CLB_INT4, .dense = CLB_INT8 },
-                                   .op = clb_backend_device(),
-                                   .kv = CLB_KV_F16,
-                                   .max_rows = 8 }));
+    const struct rig_options o = small_options(&a, CLB_INT4);
+    CHECK(rig_open(&g, &o));
     cudaMemGetInfo(&after, &total);
     CHECK(g.device.used > 0);
     CHECK_EQ(g.device.reserved, before - after);
@@ -119,12 +76,9 @@ static uint64_t mallocs(bool disabled)
     struct rig g;
 
     small_arch(&a);
-    CHECK(rig_open(
-        &g, &(struct rig_options){ .model = { .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 },
-                                   .op = clb_backend_device(),
-                                   .kv = CLB_KV_F16,
-                                   .no_slabs = disabled,
-                                   .max_rows = 8 }));
+    struct rig_options o = small_options(&a, CLB_INT8);
+    o.no_slabs = disabled;
+    CHECK(rig_open(&g, &o));
     uint64_t before = emu_calls("cudaMalloc");
     for (int i = 0; i < 5; i++) {
         struct clb_acts *x;
@@ -151,10 +105,7 @@ static void an_upload_that_failed_can_be_repeated(void)
     char why[512];
 
     small_arch(&a);
-    struct rig_options o = { .model = { .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 },
-                             .op = clb_backend_device(),
-                             .kv = CLB_KV_F16,
-                             .max_rows = 8 };
+    struct rig_options o = small_options(&a, CLB_INT8);
     for (int n = 2; n < 17; n += 5) {
         emu_fail("cudaMemcpyAsync", n, cudaErrorUnknown);
         CHECK(!rig_try_open(&g, &o, &err));
@@ -165,25 +116,18 @@ static void an_upload_that_failed_can_be_repeated(void)
         }
         rig_close(&g);
     }
-    CHECK(try_all(&o, why));
+    CHECK(try_all(&o, 3, 1, why));
 }
 
 /* What CUDA cannot run, by name. */
 static void refusals(void)
 {
-    const struct clb_device_ops *d = clb_backend_device()->device;
-    struct clb_kv_shape kv;
     struct clb_err err = { 0 };
     struct clb_arch a;
     struct rig g;
 
     small_arch(&a);
-    CHECK(!d->kv_shape(&kv, &a, CLB_KV_INT8, &err));
-    CHECK_HAS(err.text, "on CUDA the KV cache is f16");
-    struct rig_options o = { .model = { .arch = &a, .expert = CLB_BF16, .dense = CLB_INT8 },
-                             .op = clb_backend_device(),
-                             .kv = CLB_KV_F16,
-                             .max_rows = 8 };
+    struct rig_options o = small_options(&a, CLB_BF16);
     emu_capability(7, 5);
     CHECK(!rig_try_open(&g, &o, &err));
     CHECK_HAS(err.text, "bf16 and mxfp4 need compute capability 8.0");
@@ -212,6 +156,7 @@ static void refusals(void)
 
 int main(void)
 {
+    rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);
     TEST(every_call_may_fail);
     TEST(the_ledger_is_the_devices);
     TEST(slabs_serve_again);

@@ -250,33 +250,6 @@ static void a_missing_wait_is_found(void)
     tiny_free(&file);
 }
 
-/* Opens, runs three rows one by one, closes. */
-static bool try_all(const struct rig_options *o, char why[512])
-{
-    static float out[VOCAB];
-    struct clb_err err = { 0 };
-    struct rig g;
-    bool ok = rig_try_open(&g, o, &err);
-
-    for (uint32_t i = 0; ok && i < 3; i++) {
-        const uint32_t zero = 0;
-        const struct clb_pass p = { .n_row = 1,
-                                    .token = ids + i,
-                                    .position = &i,
-                                    .sequence = &zero,
-                                    .seq = g.seqs,
-                                    .n_seq = 1,
-                                    .logit_row = &zero,
-                                    .n_logit = 1 };
-
-        ok = clb_kv_seq_reserve(&g.seq[0], i + 1, &err) &&
-             clb_forward(&g.engine, g.x, &p, out, NULL, &err);
-    }
-    snprintf(why, 512, "%s", ok ? "" : err.text);
-    rig_close(&g);
-    return ok;
-}
-
 /* It ends with what failed, and gives all back. */
 static void every_call_may_fail(void)
 {
@@ -302,7 +275,7 @@ static void every_call_may_fail(void)
             bool failed = true;
             for (int n = 1; failed; n += n + n / 2 + 1) {
                 emu_fail(call[i], n, cudaErrorIllegalAddress);
-                failed = !try_all(&o, why);
+                failed = !try_all(&o, 3, 1, why);
                 emu_fail(call[i], 0, cudaSuccess);
                 CHECK_EQ(emu_leaks(), 0);
                 if (failed && !strstr(why, cudaGetErrorString(cudaErrorIllegalAddress))) {
