@@ -44,8 +44,8 @@ static bool check(const struct clb_model *m, uint64_t bytes, struct clb_err *err
     if (!clb_model_has_cache(m) && m->ahead && !m->residence.lock)
         return clb_fail(err, CLB_UNSUPPORTED, "the file was not in memory when it was opened");
     if (bytes > available - available / 4)
-        return clb_fail(err, CLB_NO_SPACE, "%.1f GB to register, but %.1f GB are available",
-                        (double)bytes / 1e9, (double)available / 1e9);
+        return clb_fail(err, CLB_NO_SPACE, "%.1f MB to register, but %.1f MB are available",
+                        (double)bytes / 1e6, (double)available / 1e6);
     return true;
 }
 
@@ -76,8 +76,8 @@ void clb_pinned_update(struct clb_model *m)
     if (*m->pinned) /* it is, or cannot be */
         return;
     if (begin(m, &bytes, &why))
-        snprintf(m->pinned, sizeof m->pinned, "directly: %.1f GB are registered",
-                 (double)bytes / 1e9);
+        snprintf(m->pinned, sizeof m->pinned, "directly: %.1f MB are registered",
+                 (double)bytes / 1e6);
     else
         snprintf(m->pinned, sizeof m->pinned, "through buffers: %.160s", why.text);
 }
