@@ -63,12 +63,14 @@ static bool take_devices(struct clb_devices *to, const struct colibri_load_optio
 /* With "auto" they may stay without effect; who says "cpu" and means a GPU is mistaken. */
 static bool check_backend(const struct colibri_load_options *o, struct clb_err *err)
 {
-    const char *field = o->n_devices            ? "n_devices"
-                        : o->device             ? "device"
-                        : o->gpu_memory         ? "gpu_memory"
-                        : o->gpu_experts        ? "gpu_experts"
-                        : o->gpu_dense_library  ? "gpu_dense_library"
-                                                : NULL;
+    const char *field = o->n_devices               ? "n_devices"
+                        : o->device                ? "device"
+                        : o->gpu_memory            ? "gpu_memory"
+                        : o->gpu_experts           ? "gpu_experts"
+                        : o->gpu_dense_library     ? "gpu_dense_library"
+                        : o->gpu_dense_widened     ? "gpu_dense_widened"
+                        : o->gpu_attention_library ? "gpu_attention_library"
+                                                   : NULL;
 
     if (!field || !o->backend || strcmp(o->backend, "cpu"))
         return true;

@@ -139,7 +139,7 @@ setup() {
     has "$message" "memory limit is 102400"
     rows() { colibri-bench "${quick[@]}" --json "$@" "$demo" | jq -c '.runs[0].decode.routing'; }
     [[ $(rows --memory 1G --device 0 --gpu-memory 1G) == "$(rows --backend cpu)" ]]
-    for option in "--device 0" "--gpu-memory 1G" "--gpu-experts copy" "--gpu-dense own"; do
+    for option in "--device 0" "--gpu-memory 1G" "--gpu-experts copy" "--gpu-dense own" "--attention own"; do
         # shellcheck disable=SC2086
         run_err 2 colibri-bench "${quick[@]}" --backend cpu $option "$demo"
         has "$message" "${option%% *} does not go with --backend cpu"

@@ -75,6 +75,9 @@ else
     row "attention by cuDNN" skipped "cuDNN 9 is not installed"
 fi
 
+step kv-dtypes 60 test/gpu/kv_dtypes.py "$models" "$log" $((emulated ? 70 : 300)) $((emulated ? 3 : 64)) &&
+    row "KV cache, of the demo model" ok "$(cat "$log/kv-dtypes.log")"
+
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck initcheck; do
         for t in test_moe_scatter test_moe_gather test_moe_gate test_sample; do

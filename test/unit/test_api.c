@@ -82,6 +82,8 @@ static void load_options_are_checked(void)
         { .size = sizeof *bad, .backend = "cpu", .gpu_memory = 1 },
         { .size = sizeof *bad, .backend = "cpu", .gpu_experts = COLIBRI_GPU_EXPERTS_CPU },
         { .size = sizeof *bad, .backend = "cpu", .gpu_dense_library = true },
+        { .size = sizeof *bad, .backend = "cpu", .gpu_dense_widened = true },
+        { .size = sizeof *bad, .backend = "cpu", .gpu_attention_library = true },
         { .size = 3 },
     };
     static const char *const part[] = {
@@ -99,6 +101,8 @@ static void load_options_are_checked(void)
         "gpu_memory does not go with backend 'cpu'",
         "gpu_experts does not go with backend 'cpu'",
         "gpu_dense_library does not go with backend 'cpu'",
+        "gpu_dense_widened does not go with backend 'cpu'",
+        "gpu_attention_library does not go with backend 'cpu'",
         "size is 3",
     };
     struct colibri_load_options tight = { .size = sizeof tight, .memory = 10000 };
