@@ -725,7 +725,7 @@ python_with() { # PACKAGE...
 
 @test "serve: options reach the engine" {
     serve --host ::1 --model-name mine --ctx 300 --kv-tokens 640 --kv-dtype int8 --experts-per-token 1 -t 2 --cpu scalar \
-        --device 1 --gpu-memory 1G --gpu-experts auto --gpu-dense own --attention own --verify --numa off --json --profile-every 2 -v || skip "no IPv6 here"
+        --backend auto --device 1 --gpu-memory 1G --gpu-experts auto --gpu-dense own --attention own --verify --numa off --json --profile-every 2 -v || skip "no IPv6 here"
     [[ $url == "http://[::1]:"* ]]
     jq -se '.[0] | .event == "start" and .context == 300 and .kv_tokens == 640 and .kv_dtype == "int8" and
         (.device | contains("scalar")) and (.note | endswith("without effect: --device, --gpu-memory, --gpu-experts, --gpu-dense, --attention"))' log

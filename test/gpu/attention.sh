@@ -6,7 +6,7 @@ set -euo pipefail
 
 if [[ $1 == --time ]]; then
     for by in own cudnn; do
-        colibri-bench --prefill "$3" --decode 0 -r 3 --ctx 8192 --backend cuda --attention $by --json "$2" |
+        colibri-bench --prefill "$3" --decode 0 -r 3 --ctx "$3" --backend cuda --attention $by --json "$2" |
             jq -r --arg by $by '[.runs[0].prefill.stages[] | select(.name == "Attention").seconds] |
                 "\($by) \(.[0] * 1e6 | round) us"'
     done | paste -s -d ' '

@@ -116,8 +116,8 @@ for preset in olmoe:4 bench:8 mixtral:4; do
     fi
     time_model "$name" "$m"
     if [[ $name != bench ]] || ! grep -q 'attention by cuDNN  *ok' "$log/table"; then continue; fi
-    step "attention-$name" 60 test/gpu/attention.sh --time "$m" 4096 &&
-        row "  Attention of 4096 rows" ok "$(tail -n 1 "$log/attention-$name.log")"
+    step "attention-$name" 60 test/gpu/attention.sh --time "$m" 2048 &&
+        row "  Attention of 2048 rows" ok "$(tail -n 1 "$log/attention-$name.log")"
 done
 row total "$( ((failed)) && echo FAILED || echo ok)" "$((SECONDS - started)) s"
 exit "$failed"
