@@ -12,6 +12,7 @@
 #define PASS_4BIT    (T == 1 ? R * VECS : T == 2 ? VECS : 1)
 #define NEAR_UP_TO   6
 #define NEAR         (T == 1 ? 1024 : T == 2 ? 2048 : 4096)
+#define NEAR_4BIT    (T <= 2 ? 2048 : 4096)
 #define KEEP_SUMS(f) __asm__ volatile("" : "+m"(f))
 #include "kernels/wide/matmul_int.inc"
 
