@@ -160,13 +160,13 @@ static int wrong_pages(const scene &s, const std::vector<uint8_t> &pages)
 
 // -- outputs -------------------------------------------------------------------------------------
 
-// The last rows of each sequence as queries; only one in `every`.
+// The last rows of each sequence as queries, only one in `every`; each in a tile of its own or not.
 struct pass {
     std::vector<float> q;
     std::vector<uint32_t> position, of; // index into the scene's positions
     std::vector<struct clb_cuda_queries> tile;
 
-    pass(generator r, const scene &s, uint32_t every)
+    pass(generator r, const scene &s, uint32_t every, bool alone)
     {
         const attention_case &c = s.c;
         uint32_t start = 0, group = c.n_head / c.n_kv_head;
@@ -185,14 +185,17 @@ struct pass {
                 of.push_back(start + i);
                 kept++;
             }
-            for (uint32_t at = 0; at < kept * group; at += CLB_CUDA_QUERIES)
-                tile.push_back({ (uint32_t)n, first_row, at,
-                                 std::min<uint32_t>(CLB_CUDA_QUERIES, kept * group - at) });
+            const uint32_t rows = alone ? 1 : kept;
+            for (uint32_t row = 0; row < kept; row += rows)
+                for (uint32_t at = 0; at < rows * group; at += CLB_CUDA_QUERIES)
+                    tile.push_back({ (uint32_t)n, first_row + row, at,
+                                     std::min<uint32_t>(CLB_CUDA_QUERIES, rows * group - at) });
         }
     }
 };
 
-// Outputs of all rows: f32 from f32 pages, unless they are wanted in bf16; else 16 bits.
+// Outputs of all rows: bf16 where that is wanted, f16 from f16 pages, else f32, which shows the
+// last bit of a sum.
 struct outputs {
     std::vector<float> wide;
     std::vector<uint16_t> half;
@@ -214,7 +217,7 @@ static outputs attend(const scene &s, const pass &p, bool split_first, device<ui
     const attention_case &c = s.c;
     const uint32_t tiles = (uint32_t)p.tile.size();
     const size_t n = p.position.size() * c.n_head * c.value_dim;
-    const bool is_wide = s.t == CLB_KV_F32 && !c.bf16;
+    const bool is_wide = s.t != CLB_KV_F16 && !c.bf16;
     stream st;
     device<float> q(p.q), sink(s.sink), wide(is_wide ? n : 0);
     device<float> partial(clb_cuda_partial_floats(tiles, c.n_kv_head, s.last, c.value_dim));
@@ -300,7 +303,7 @@ static void check_type(const attention_case &c, enum clb_kv_dtype t)
     scene s(r, c, t);
     device<uint8_t> pages(s.pages * s.kv.page_bytes);
     device<uint32_t> table(s.table);
-    pass all(r, s, 1), some(r, s, 3);
+    pass all(r, s, 1, false), some(r, s, 3, false), alone(r, s, 1, true);
     const size_t width = c.n_head * c.value_dim;
     int other_bits = 0;
     double off = 0;
@@ -310,7 +313,9 @@ static void check_type(const attention_case &c, enum clb_kv_dtype t)
     const outputs one = attend(s, all, false, pages, table);
     const outputs two = attend(s, all, true, pages, table);
     const outputs few = attend(s, some, true, pages, table);
+    const outputs each = attend(s, alone, false, pages, table);
     CHECK(one.same(0, two, 0, all.position.size() * width));
+    CHECK(one.same(0, each, 0, all.position.size() * width));
     for (size_t i = 0, j = 0; i < all.position.size(); i++) {
         for (uint32_t h = 0; h < c.n_head; h++)
             off = fmax(off, off_head(s, all, i, h, one));
@@ -336,6 +341,7 @@ static void one_query_and_many(void)
     check_attention({ 8, 2, 64, 64, { 70, 3, 130 }, { 1, 3, 20 }, 0, 0, 0, false, false });
     check_attention({ 6, 2, 32, 24, { 65 }, { 65 }, 0, 0, 0, false, true });
     check_attention({ 3, 1, 9, 20, { 40 }, { 7 }, 0, 0, 0, false, false });
+    check_attention({ 32, 32, 8, 8, { 70 }, { 8 }, 0, 0, 0, false, false });
 }
 
 static void splits(void)
