@@ -76,7 +76,8 @@ for g in "${groups[@]}"; do
         for f in test/cuda-emu/test_*.c*; do
             stem=${f##*/} stem=${stem%.c*}
             add "cuda-emu/$stem" "$COLIBRI_SAN_BUILD" "$COLIBRI_SAN_BUILD/test/cuda-emu/$stem"
-            add "cuda-emu/$stem-race" "$COLIBRI_BUILD" "$COLIBRI_BUILD/race/test/cuda-emu/$stem"
+            [[ -z $full && $f != *.cu ]] || # in full: kernels as the host side calls them
+                add "cuda-emu/$stem-race" "$COLIBRI_BUILD" "$COLIBRI_BUILD/race/test/cuda-emu/$stem"
         done
         add cuda-emu/programs "$COLIBRI_SAN_BUILD" \
             "bats --tap $([[ -n $full ]] || echo '--filter-tags !slow') test/cuda-emu/programs.bats"
