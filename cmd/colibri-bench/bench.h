@@ -110,6 +110,8 @@ struct bench_quality {
 /* -- setup.c: models, batches, inputs -- */
 
 struct bench_models {
+    const char *path, *other_path; /* borrowed; other_path may be NULL */
+    uint32_t threads;
     struct colibri_model *model, *other; /* owned; may be NULL */
     const struct bench_source *source;   /* borrowed; may be NULL */
 };
@@ -119,6 +121,9 @@ void bench_unload(struct bench_models *m);
 
 bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,
                 uint32_t threads, const struct bench_options *o, struct clb_err *err);
+/* With -v; where a model runs is decided when its first batch opens: ask for `info` after that. */
+void bench_say_where(const char *path, const struct colibri_model_info *info,
+                     const struct bench_options *o);
 bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err); /* "-": stdin */
 /* Of each sequence. */
 uint64_t bench_positions(const struct bench_options *o);
@@ -127,6 +132,10 @@ bool bench_random_ids(struct bench_tokens *out, size_t n, uint64_t seed, uint32_
 
 /* -- measure.c -- */
 
+/* Opens a batch of the largest run and closes it: that run decides where all of them compute, and
+ * what cannot be is refused before anything is measured. */
+bool bench_settle(const struct colibri_model *model, uint32_t most, const struct bench_options *o,
+                  struct clb_err *err);
 /* Samples of what the machine can do are taken in between. */
 bool bench_measure(struct bench_run *out, const struct colibri_model *model, uint32_t batch,
                    const struct bench_tokens *tokens, const struct bench_options *o,
@@ -150,9 +159,9 @@ void bench_svg(struct clb_text *t, const struct bench_result *r);
 
 /* -- quality.c -- */
 
-/* Every line of `text` is a document. `other` may be NULL. */
-bool bench_quality(struct bench_quality *q, const struct colibri_model *model,
-                   const struct colibri_model *other, struct clb_str text, const char *where,
-                   const struct bench_options *o, struct clb_err *err);
+/* Every line of `text`, which comes from `where`, is a document. Loads the models of m: both run on
+ * the CPU, or both on a GPU. They stay open. */
+bool bench_quality(struct bench_quality *q, struct bench_models *m, struct clb_str text,
+                   const char *where, const struct bench_options *o, struct clb_err *err);
 
 #endif

@@ -131,19 +131,24 @@ static bool check_args(struct args *a, int argc, char **argv, int first, struct 
     return true;
 }
 
+static uint32_t most_sequences(const struct args *a)
+{
+    uint32_t most = 1;
+
+    for (uint32_t i = 0; i < a->batch.n; i++)
+        most = a->batch.value[i] > most ? a->batch.value[i] : most;
+    return most;
+}
+
 static bool get_tokens(struct bench_tokens *out, const struct args *a, uint32_t n_vocab,
                        struct clb_err *err)
 {
     struct clb_text text = { 0 };
-    size_t most = 1;
     bool ok;
 
-    if (!a->tokens) {
-        for (uint32_t i = 0; i < a->batch.n; i++)
-            most = a->batch.value[i] > most ? a->batch.value[i] : most;
-        return bench_random_ids(out, most * (size_t)bench_positions(&a->o), a->o.seed, n_vocab,
-                                err);
-    }
+    if (!a->tokens)
+        return bench_random_ids(out, most_sequences(a) * (size_t)bench_positions(&a->o), a->o.seed,
+                                n_vocab, err);
     ok = bench_read_file(&text, a->tokens, err);
     if (ok) {
         ok = clb_engine_parse_ids(&out->id, &out->n, (struct clb_str){ text.p, text.n }, n_vocab,
@@ -157,6 +162,27 @@ static bool get_tokens(struct bench_tokens *out, const struct args *a, uint32_t 
     return ok;
 }
 
+static bool open_model(struct bench_models *m, struct colibri_model_info *info,
+                       const struct args *a, uint32_t threads, struct clb_err *err)
+{
+    uint64_t need = bench_positions(&a->o);
+
+    if (!bench_load(&m->model, info, a->model, threads, &a->o, err))
+        return false;
+    bench_watch(m);
+    if (need > info->max_positions)
+        return clb_fail(err, CLB_USAGE,
+                        "%llu tokens (--depth + --prefill + --decode): the model has at most %u "
+                        "positions",
+                        (unsigned long long)need, info->max_positions);
+    if (!bench_settle(m->model, most_sequences(a), &a->o, err))
+        return false;
+    if (colibri_model_info(m->model, info) != COLIBRI_OK)
+        return clb_engine_fail(err);
+    bench_say_where(a->model, info, &a->o);
+    return true;
+}
+
 /* A model per thread count, a run per batch size. */
 static bool measure_all(struct bench_run *run, struct bench_models *m, struct bench_source *source,
                         struct colibri_model_info *info, const struct args *a, struct clb_err *err)
@@ -167,14 +193,7 @@ static bool measure_all(struct bench_run *run, struct bench_models *m, struct be
 
     for (uint32_t t = 0; ok && t < a->threads.n; t++) {
         bench_unload(m);
-        ok = bench_load(&m->model, info, a->model, a->threads.value[t], &a->o, err);
-        bench_watch(m);
-        uint64_t need = bench_positions(&a->o);
-        if (ok && need > info->max_positions)
-            ok = clb_fail(err, CLB_USAGE,
-                          "%llu tokens (--depth + --prefill + --decode): the model has at most %u "
-                          "positions",
-                          (unsigned long long)need, info->max_positions);
+        ok = open_model(m, info, a, a->threads.value[t], err);
         if (ok && !source->at) {
             bench_facts_read(&facts);
             ok = bench_source_open(source, a->model, &facts,
@@ -184,7 +203,7 @@ static bool measure_all(struct bench_run *run, struct bench_models *m, struct be
             ok = get_tokens(&tokens, a, info->vocab_size, err);
         for (uint32_t b = 0; ok && b < a->batch.n; b++)
             ok = bench_measure(run++, m->model, a->batch.value[b], &tokens, &a->o, source, err);
-        if (ok && colibri_model_info(m->model, info) != COLIBRI_OK) /* where it has run */
+        if (ok && colibri_model_info(m->model, info) != COLIBRI_OK) /* how much was on a GPU */
             ok = clb_engine_fail(err);
     }
     clb_free(tokens.id);
@@ -240,19 +259,19 @@ done:
 
 static bool quality(const struct args *a, struct clb_err *err)
 {
-    struct bench_models m = { 0 };
-    struct colibri_model_info info;
+    struct bench_models m = {
+        .path = a->model,
+        .other_path = a->compare,
+        .threads = a->threads.value[0],
+    };
     struct clb_text text = { 0 }, json = { 0 };
     struct bench_quality q;
     bool ok = false;
 
-    if (!bench_read_file(&text, a->perplexity, err) ||
-        !bench_load(&m.model, &info, a->model, a->threads.value[0], &a->o, err) ||
-        (a->compare && !bench_load(&m.other, &info, a->compare, a->threads.value[0], &a->o, err)))
+    if (!bench_read_file(&text, a->perplexity, err))
         goto done;
     bench_watch(&m);
-    ok = bench_quality(&q, m.model, m.other, (struct clb_str){ text.p, text.n }, a->perplexity,
-                       &a->o, err);
+    ok = bench_quality(&q, &m, (struct clb_str){ text.p, text.n }, a->perplexity, &a->o, err);
     if (!ok)
         goto done;
     if (a->json) {

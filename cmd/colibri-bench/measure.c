@@ -42,20 +42,40 @@ static void meter_done(struct meter *m)
     clb_free(m->expert_rows);
 }
 
-static bool meter_open(struct meter *m, const struct colibri_model *model, struct clb_err *err)
+static bool open_batch(struct colibri_batch **out, const struct colibri_model *model, uint32_t n,
+                       const struct bench_options *o, struct clb_err *err)
 {
-    const struct bench_options *o = m->o;
-    struct colibri_batch_options bo = {
+    const struct colibri_batch_options bo = {
         .size = sizeof bo,
-        .max_sessions = m->n,
+        .max_sessions = n,
         .context = o->context ? o->context : (uint32_t)bench_positions(o),
         .kv_dtype = o->kv_dtype,
         .experts_per_token = o->experts_per_token,
         .enable_profiling = true,
     };
 
+    return colibri_batch_open(out, model, &bo) == COLIBRI_OK || clb_engine_fail(err);
+}
+
+bool bench_settle(const struct colibri_model *model, uint32_t most, const struct bench_options *o,
+                  struct clb_err *err)
+{
+    struct colibri_batch *batch;
+
+    if (!open_batch(&batch, model, most, o, err))
+        return false;
+    colibri_batch_close(batch);
+    return true;
+}
+
+static bool meter_open(struct meter *m, const struct colibri_model *model, struct clb_err *err)
+{
+    const struct bench_options *o = m->o;
+
+    if (!open_batch(&m->batch, model, m->n, o, err))
+        return false;
     m->info.size = sizeof m->info;
-    if (colibri_batch_open(&m->batch, model, &bo) || colibri_model_info(model, &m->info))
+    if (colibri_model_info(model, &m->info))
         return clb_engine_fail(err);
     m->session = clb_new(m->n, sizeof(struct colibri_session *), err);
     m->seconds = clb_new((size_t)2 * (BENCH_STAGES + 1) * o->repeats, sizeof *m->seconds, err);

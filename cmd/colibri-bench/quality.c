@@ -17,8 +17,13 @@
 enum { STRETCH = 64, USUAL_LENGTH = 512 };
 
 struct reader { /* one model reading the documents */
+    const char *path;
+    struct colibri_model **model; /* in struct bench_models, which closes it */
+    struct colibri_model_info info;
+    char why_cpu[512]; /* what keeps it off a GPU, beside its own reasons */
     struct colibri_batch *batch;
     struct colibri_session *session;
+    colibri_rows_fn *fn;
 };
 
 struct scorer {
@@ -84,27 +89,6 @@ static void score_row(void *arg, size_t position, const float *logits)
     }
     s->q->kl += kl;
     s->q->same_choice += largest(other, s->n_vocab) == largest(logits, s->n_vocab);
-}
-
-static bool reader_open(struct reader *r, const struct colibri_model *model,
-                        const struct bench_options *o, colibri_rows_fn *fn, struct scorer *s,
-                        struct clb_err *err)
-{
-    const struct colibri_batch_options bo = {
-        .size = sizeof bo,
-        .max_sessions = 1,
-        .context = s->longest,
-        .prefill_chunk = STRETCH,
-        .kv_dtype = o->kv_dtype,
-        .experts_per_token = o->experts_per_token,
-        .logit_rows = STRETCH,
-    };
-
-    if (colibri_batch_open(&r->batch, model, &bo) ||
-        colibri_session_open(&r->session, r->batch, NULL))
-        return clb_engine_fail(err);
-    colibri_session_on_rows(r->session, fn, s);
-    return true;
 }
 
 static bool reader_feed(struct reader *r, const int32_t *ids, size_t n, struct clb_err *err)
@@ -177,52 +161,137 @@ static uint32_t longest(const struct bench_options *o, const struct colibri_mode
     return b->max_positions && b->max_positions < n ? b->max_positions : n;
 }
 
-static bool check_pair(struct scorer *s, const struct colibri_model *model,
-                       const struct colibri_model *other, const struct bench_options *o,
-                       struct clb_err *err)
-{
-    struct colibri_model_info a = { .size = sizeof a }, b = { .size = sizeof b };
+struct pair { /* everything that is open while documents are read */
+    const struct bench_options *o;
+    uint32_t threads;
+    struct scorer s;
+    struct reader model, other; /* other.path NULL: none */
+};
 
-    if (colibri_model_info(model, &a) || (other && colibri_model_info(other, &b)))
-        return clb_engine_fail(err);
-    s->n_vocab = a.vocab_size;
-    s->longest = longest(o, &a, &b);
-    if (!a.has_tokenizer && !o->ids)
+static bool check_pair(struct pair *p, struct clb_err *err)
+{
+    const struct colibri_model_info *a = &p->model.info, *b = &p->other.info;
+
+    p->s.n_vocab = a->vocab_size;
+    p->s.longest = longest(p->o, a, b);
+    if (!a->has_tokenizer && !p->o->ids)
         return clb_fail(err, CLB_BAD_INPUT,
                         "the model has no tokenizer: give documents as token ids, with --ids");
-    if (other && a.vocab_size != b.vocab_size)
+    if (p->other.path && a->vocab_size != b->vocab_size)
         return clb_fail(err, CLB_BAD_INPUT,
                         "the two models cannot be compared: vocabularies of %u and %u tokens",
-                        a.vocab_size, b.vocab_size);
+                        a->vocab_size, b->vocab_size);
     return true;
 }
 
-struct pair { /* everything that is open while documents are read */
-    const struct colibri_model *model, *other;
-    const struct bench_options *o;
-    struct scorer s;
-    struct reader read_model, read_other;
-};
+/* Which of two models it was; messages about files say so themselves. Always false. */
+static bool fail_of(const struct pair *p, const struct reader *r, struct clb_err *err)
+{
+    size_t n = strlen(r->path);
+
+    if (p->other.path && (strncmp(err->text, r->path, n) || err->text[n] != ':'))
+        clb_fail_in(err, "%s", r->path);
+    return false;
+}
+
+/* In place of what was loaded before. */
+static bool reader_load(struct pair *p, struct reader *r, bool off_gpu, struct clb_err *err)
+{
+    struct colibri_model *old = *r->model;
+    struct bench_options o = *p->o;
+
+    if (off_gpu)
+        o.where = (struct clb_where){ .backend = "cpu" };
+    else if (p->other.path) /* both together stay below what was given */
+        o.where.gpu_memory -= o.where.gpu_memory / 2;
+    *r->model = NULL;
+    colibri_unload_model(old);
+    if (bench_load(r->model, &r->info, r->path, p->threads, &o, err))
+        return true;
+    return err->code != CLB_USAGE && fail_of(p, r, err); /* that is of options for both */
+}
+
+/* What "auto" has decided is known afterwards. */
+static bool reader_open(struct pair *p, struct reader *r, struct clb_err *err)
+{
+    const struct colibri_batch_options bo = {
+        .size = sizeof bo,
+        .max_sessions = 1,
+        .context = p->s.longest,
+        .prefill_chunk = STRETCH,
+        .kv_dtype = p->o->kv_dtype,
+        .experts_per_token = p->o->experts_per_token,
+        .logit_rows = STRETCH,
+    };
+
+    if (colibri_batch_open(&r->batch, *r->model, &bo) ||
+        colibri_session_open(&r->session, r->batch, NULL) ||
+        colibri_model_info(*r->model, &r->info)) {
+        clb_engine_fail(err);
+        return fail_of(p, r, err);
+    }
+    if (*r->why_cpu)
+        r->info.no_device = r->why_cpu;
+    colibri_session_on_rows(r->session, r->fn, &p->s);
+    return true;
+}
+
+static bool on_cpu(const struct reader *r)
+{
+    return !strcmp(r->info.backend, "cpu");
+}
+
+/* Opens r on the CPU, where the other one is. */
+static bool reader_follow(struct pair *p, struct reader *r, const struct reader *to,
+                          struct clb_err *err)
+{
+    colibri_batch_close(r->batch);
+    r->batch = NULL;
+    r->session = NULL;
+    snprintf(r->why_cpu, sizeof r->why_cpu, "both models run on one backend, and %s on the CPU",
+             to->path);
+    return reader_load(p, r, true, err) && reader_open(p, r, err);
+}
+
+/* The first one takes of a GPU what it needs; the second is loaded anew, for what is left then. Two
+ * arithmetics would make a difference of their own: if one cannot be there, both run on the CPU. */
+static bool open_both(struct pair *p, struct reader *first, struct reader *second,
+                      struct clb_err *err)
+{
+    if (!on_cpu(first) && on_cpu(second))
+        return reader_open(p, second, err) && reader_follow(p, first, second, err);
+    if (!reader_open(p, first, err))
+        return false;
+    if (on_cpu(first) && !on_cpu(second))
+        return reader_follow(p, second, first, err);
+    if (!on_cpu(first) && !reader_load(p, second, false, err))
+        return false;
+    return reader_open(p, second, err) &&
+           (on_cpu(first) || !on_cpu(second) || reader_follow(p, first, second, err));
+}
 
 static bool pair_open(struct pair *p, struct clb_err *err)
 {
-    if (!check_pair(&p->s, p->model, p->other, p->o, err))
+    struct reader *small = &p->model, *large = &p->other;
+
+    if (!reader_load(p, small, false, err) ||
+        (large->path && !reader_load(p, large, false, err)) || !check_pair(p, err))
         return false;
-    if (p->other) {
-        p->s.kept = clb_new((size_t)STRETCH * p->s.n_vocab, sizeof *p->s.kept, err);
-        p->s.kept_lse = clb_new(STRETCH, sizeof *p->s.kept_lse, err);
-        if (!p->s.kept || !p->s.kept_lse)
-            return false;
-        if (!reader_open(&p->read_other, p->other, p->o, keep_row, &p->s, err))
-            return false;
-    }
-    return reader_open(&p->read_model, p->model, p->o, score_row, &p->s, err);
+    if (!large->path)
+        return reader_open(p, small, err);
+    p->s.kept = clb_new((size_t)STRETCH * p->s.n_vocab, sizeof *p->s.kept, err);
+    p->s.kept_lse = clb_new(STRETCH, sizeof *p->s.kept_lse, err);
+    if (!p->s.kept || !p->s.kept_lse)
+        return false;
+    if (small->info.file_bytes <= large->info.file_bytes)
+        return open_both(p, small, large, err);
+    return open_both(p, large, small, err); /* experts of the larger one find some room at least */
 }
 
 static void pair_done(struct pair *p)
 {
-    colibri_batch_close(p->read_model.batch);
-    colibri_batch_close(p->read_other.batch);
+    colibri_batch_close(p->model.batch);
+    colibri_batch_close(p->other.batch);
     clb_free(p->s.kept);
     clb_free(p->s.kept_lse);
 }
@@ -231,29 +300,38 @@ static bool read_line(struct pair *p, struct clb_str line, struct clb_err *err)
 {
     struct bench_tokens *ids = &p->s.ids;
     bool ok = p->o->ids ? clb_engine_parse_ids(&ids->id, &ids->n, line, p->s.n_vocab, err)
-                        : encode(ids, p->model, line, err);
+                        : encode(ids, *p->model.model, line, err);
 
-    if (ok && p->other && !p->o->ids)
-        ok = check_same_ids(ids, p->other, line, err);
+    if (ok && p->other.path && !p->o->ids)
+        ok = check_same_ids(ids, *p->other.model, line, err);
     if (ok && ids->n > p->s.longest)
         ids->n = p->s.longest;
     if (ok && ids->n >= 2) /* one token predicts nothing */
-        ok = read_document(&p->s, &p->read_model, &p->read_other, err);
+        ok = read_document(&p->s, &p->model, &p->other, err);
     clb_free(ids->id);
     *ids = (struct bench_tokens){ 0 };
     return ok;
 }
 
-bool bench_quality(struct bench_quality *q, const struct colibri_model *model,
-                   const struct colibri_model *other, struct clb_str text, const char *where,
-                   const struct bench_options *o, struct clb_err *err)
+bool bench_quality(struct bench_quality *q, struct bench_models *m, struct clb_str text,
+                   const char *where, const struct bench_options *o, struct clb_err *err)
 {
-    struct pair p = { .model = model, .other = other, .o = o, .s.q = q };
+    struct pair p = {
+        .o = o,
+        .threads = m->threads,
+        .s.q = q,
+        .model = { .path = m->path, .model = &m->model, .fn = score_row },
+        .other = { .path = m->other_path, .model = &m->other, .fn = keep_row },
+    };
     uint64_t line_number = 0;
     bool ok;
 
     memset(q, 0, sizeof *q);
     ok = pair_open(&p, err);
+    if (ok)
+        bench_say_where(m->path, &p.model.info, o);
+    if (ok && m->other_path)
+        bench_say_where(m->other_path, &p.other.info, o);
     clb_progress_start("reading", text.n, o->quiet);
     for (size_t at = 0; ok && at < text.n;) {
         const char *end = memchr(text.p + at, '\n', text.n - at);

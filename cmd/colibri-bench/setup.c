@@ -53,14 +53,21 @@ bool bench_load(struct colibri_model **out, struct colibri_model_info *info, con
     *info = (struct colibri_model_info){ .size = sizeof *info };
     if (!*out)
         return clb_engine_fail(err);
-    if (colibri_model_info(*out, info) != COLIBRI_OK)
-        return clb_engine_fail(err);
-    if (o->verbose) {
-        char note[CLB_CPU_NOTE];
-        const char *more = clb_engine_cpu_note(note, &o->where, info);
-        clb_warn(BENCH_NAME, "%s: device %s%s%s", path, info->device, *more ? "; " : "", more);
-    }
-    return true;
+    return colibri_model_info(*out, info) == COLIBRI_OK || clb_engine_fail(err);
+}
+
+void bench_say_where(const char *path, const struct colibri_model_info *info,
+                     const struct bench_options *o)
+{
+    char note[CLB_CPU_NOTE];
+
+    if (!o->verbose)
+        return;
+    clb_warn(BENCH_NAME, "%s: device %s: %s", path, info->backend, info->device);
+    if (*clb_engine_cpu_note(note, &o->where, info))
+        clb_warn(BENCH_NAME, "%s: %s", path, note);
+    if (*info->offload)
+        clb_warn(BENCH_NAME, "%s: %s", path, info->offload);
 }
 
 bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err)

@@ -145,12 +145,12 @@ setup() {
         has "$message" "${option%% *} does not go with --backend cpu"
     done
     run -0 --separate-stderr colibri-bench -v "${quick[@]}" --gpu-memory 1G --device 0 "$demo"
-    has "$stderr" "; without effect: --device, --gpu-memory"
+    has "$stderr" "demo-int8.bin: device cpu: " "without effect: --device, --gpu-memory"
     run_err 3 colibri-bench "${quick[@]}" --backend cuda "$demo"
     run_err 2 colibri-bench "${quick[@]}" --backend abacus "$demo"
     run -0 --separate-stderr colibri-bench -v "${quick[@]}" -t 1,2 --csv "$demo"
     ((${#stderr_lines[@]} == 2))
-    has "$stderr" "colibri-bench: " "demo-int8.bin: device " "1 thread" "2 threads"
+    has "$stderr" "colibri-bench: " "demo-int8.bin: device cpu: " "1 thread" "2 threads"
     run_err 3 colibri-bench -v --verbose nowhere.bin
     has "$message" "nowhere.bin" ".c:" # twice: where in the source
 }

@@ -253,3 +253,35 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     run -0 --separate-stderr colibri-bench --prefill 3 --decode 2 -r 1 --backend cuda --json "$M"
     jq -e '.model.backend == "cuda"' <<<"$output"
 }
+
+@test "cuda: bench says where it has run, and the largest batch decides that for all" {
+    quick() { colibri-bench -v --prefill 3 --decode 2 -r 1 "$@"; }
+    run -0 --separate-stderr quick "$M"
+    has "$stderr" ".bin: device cuda: device 0, Emulated GPU"
+    EMU_CUDA=devices=1,memory=4M run -0 --separate-stderr quick --json -b 1,64 "$M"
+    has "$stderr" ".bin: device cpu: " ".bin: no GPU: needs " " bytes on the device beside the weights"
+    jq -e '.model.backend == "cpu" and [.runs[].sequences] == [1, 64]' <<<"$output"
+    EMU_CUDA=devices=1,memory=4M run -0 --separate-stderr quick --json -b 1 "$M"
+    jq -e '.model.backend == "cuda"' <<<"$output"
+    EMU_CUDA=devices=1,memory=4M run_err 4 colibri-bench --prefill 3 --decode 2 -r 1 -b 1,64 --backend cuda "$M"
+}
+
+@test "cuda: bench --compare runs both models on one backend, with the memory that there is for both" {
+    cd "$(dirname "$M")" || exit
+    echo 'The bird sat in the tree.' >"$BATS_TEST_TMPDIR/text"
+    both() { colibri-bench --perplexity "$BATS_TEST_TMPDIR/text" --compare demo-f32.bin -v "$@" demo-int8.bin; }
+    run -0 --separate-stderr both
+    has "$stderr" "demo-int8.bin: device cuda: " "demo-f32.bin: device cuda: "
+    want=$output
+    EMU_CUDA=devices=1,memory=19M run -0 --separate-stderr both --gpu-memory 16M # experts are copied: the same bits
+    has "$stderr" "demo-int8.bin: device cuda: " "demo-f32.bin: device cuda: " "experts are copied"
+    [[ $output == "$want" ]]
+    run -0 --separate-stderr both --backend cpu
+    want=$output
+    EMU_CUDA=devices=1,memory=10M run -0 --separate-stderr both
+    has "$stderr" "demo-int8.bin: device cpu: " "no GPU: both models run on one backend, and demo-f32.bin on the CPU"
+    has "$stderr" "demo-f32.bin: device cpu: "
+    [[ $stderr != *"device cuda"* && $output == "$want" ]]
+    EMU_CUDA=devices=1,memory=10M run_err 4 both --backend cuda
+    has "$message" "colibri-bench: demo-f32.bin: "
+}
