@@ -31,6 +31,8 @@ size_t emu_device_bytes(void);
 int emu_current_device(void);
 /* Whether kernels of `device` may touch memory of `other`. */
 bool emu_reaches(int device, int other);
+/* Whether the devices failed for good: what was enqueued never runs. */
+bool emu_is_lost(void);
 /* Whether copies between them get lost. */
 bool emu_loses(int device, int other);
 /* Whether this cudaStreamWaitEvent is the one to forget. */

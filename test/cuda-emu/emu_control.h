@@ -34,6 +34,10 @@ void emu_odd_device(int device, int major, int minor);
 void emu_forget_wait(int n);
 /* The nth call (1: the next) of this function fails, and does nothing. n 0: none does. */
 void emu_fail(const char *function, int n, cudaError_t e);
+/* The same, and it is the end of the devices, as after a kernel that went astray: from then on
+ * every call that needs one returns the error, but what is freed is freed. emu_fail brings them
+ * back. */
+void emu_fail_for_good(const char *function, int n, cudaError_t e);
 /* Calls of a function so far. */
 uint64_t emu_calls(const char *function);
 /* Bytes that copies of this kind have moved so far. */
@@ -48,7 +52,7 @@ void emu_library_version(const char *file, size_t version);
 void emu_dnn_fails_with(int status);
 /* All of the above in words, as the variable EMU_CUDA has it for programs:
  * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,lose=1,late=7,
- * libraries=1,fail=cudaMalloc:2:3".
+ * libraries=1,fail=cudaMalloc:2:3,fail-for-good=cudaMalloc:2:719".
  */
 void emu_configure(const char *words);
 /* Allocations, streams, events and graphs that live; prints each. */

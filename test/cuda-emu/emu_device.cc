@@ -21,6 +21,8 @@ static struct {
     char fails[64] = ""; /* the function */
     int fails_in = 0;    /* so many calls of it; 0: never */
     cudaError_t fails_with = cudaSuccess;
+    bool for_good = false;          /* what fails is the end of the devices */
+    cudaError_t lost = cudaSuccess; /* they are: what every call returns */
 } emu; /* constant from the start: constructors of programs set it */
 static thread_local int current;
 static thread_local cudaError_t last_error = cudaSuccess;
@@ -47,13 +49,24 @@ static std::map<std::string, uint64_t> &calls(void)
     return of;
 }
 
+/* What gives something back does so on a lost device, too, that leaks show. */
+static bool frees(const char *function)
+{
+    return strstr(function, "Free") || strstr(function, "Destroy") ||
+           strstr(function, "Unregister");
+}
+
 cudaError_t emu_refuses(const char *function, bool needs_device)
 {
     calls()[function]++;
-    if (emu.fails_in && !strcmp(emu.fails, function) && --emu.fails_in == 0)
+    if (emu.fails_in && !strcmp(emu.fails, function) && --emu.fails_in == 0) {
+        emu.lost = emu.for_good ? emu.fails_with : emu.lost;
         return emu.fails_with;
+    }
     if (!needs_device)
         return cudaSuccess;
+    if (emu.lost)
+        return frees(function) ? cudaSuccess : emu.lost;
     if (emu.driver < CUDART_VERSION / 1000 * 1000)
         return cudaErrorInsufficientDriver;
     return emu.count ? cudaSuccess : cudaErrorNoDevice;
@@ -74,6 +87,11 @@ int emu_current_device(void)
 bool emu_reaches(int device, int other)
 {
     return device == other || emu.reaches[device][other];
+}
+
+bool emu_is_lost(void)
+{
+    return emu.lost != cudaSuccess;
 }
 
 bool emu_loses(int device, int other)
@@ -146,6 +164,13 @@ void emu_fail(const char *function, int n, cudaError_t e)
     snprintf(emu.fails, sizeof emu.fails, "%s", function);
     emu.fails_in = n;
     emu.fails_with = e;
+    emu.for_good = false;
+    emu.lost = cudaSuccess;
+}
+void emu_fail_for_good(const char *function, int n, cudaError_t e)
+{
+    emu_fail(function, n, e);
+    emu.for_good = true;
 }
 uint64_t emu_calls(const char *function)
 {
@@ -181,6 +206,9 @@ static void configure(const std::string &name, const std::string &value)
         emu_streams_late(true, (uint64_t)n);
     else if (name == "fail" && sscanf(value.c_str(), "%63[^:]:%d:%d", function, &nth, &error) == 3)
         emu_fail(function, nth, (cudaError_t)error);
+    else if (name == "fail-for-good" &&
+             sscanf(value.c_str(), "%63[^:]:%d:%d", function, &nth, &error) == 3)
+        emu_fail_for_good(function, nth, (cudaError_t)error);
     else
         emu_die("EMU_CUDA: '%s=%s' is nothing that it knows", name.c_str(), value.c_str());
 }
@@ -304,14 +332,14 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer)
 
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t e = last_error;
+    cudaError_t e = emu_is_lost() ? emu.lost : last_error;
 
     last_error = cudaSuccess;
     return e;
 }
 cudaError_t cudaPeekAtLastError(void)
 {
-    return last_error;
+    return emu_is_lost() ? emu.lost : last_error;
 }
 }
 
@@ -336,6 +364,7 @@ static const struct {
     WORDS(cudaErrorInvalidDevice, "invalid device ordinal"),
     WORDS(cudaErrorNoKernelImageForDevice,
           "no kernel image is available for execution on the device"),
+    WORDS(cudaErrorECCUncorrectable, "uncorrectable ECC error encountered"),
     WORDS(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
     WORDS(cudaErrorUnsupportedPtxVersion,
           "the provided PTX was compiled with an unsupported toolchain."),

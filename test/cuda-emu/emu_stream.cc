@@ -84,6 +84,8 @@ void emu_streams_late(bool on, uint64_t seed)
 
 bool emu_stream_uses(const void *p, size_t bytes)
 {
+    if (emu_is_lost())
+        return false;
     for (cudaStream_t s : streams)
         for (const emu_step &t : s->steps)
             for (const void *r : t.range)

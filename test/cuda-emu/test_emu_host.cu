@@ -314,6 +314,38 @@ static void calls_fail_as_asked(void)
     emu_devices(1, (size_t)1 << 30);
 }
 
+// After such an error nothing works any more, but for giving back.
+static void devices_fail_for_good(void)
+{
+    cudaStream_t s;
+    void *p = nullptr;
+
+    OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    OK(cudaMalloc(&p, 8));
+    emu_fail_for_good("cudaStreamSynchronize", 2, cudaErrorIllegalAddress);
+    OK(cudaStreamSynchronize(s));
+    OK(cudaStreamQuery(s));
+    CHECK_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(cudaStreamQuery(s), cudaErrorIllegalAddress);
+        CHECK_EQ(cudaSetDevice(0), cudaErrorIllegalAddress);
+        CHECK_EQ(cudaGetLastError(), cudaErrorIllegalAddress);
+        CHECK_EQ(cudaPeekAtLastError(), cudaErrorIllegalAddress);
+    }
+    OK(cudaFree(p));
+    OK(cudaStreamDestroy(s));
+    CHECK_EQ(emu_leaks(), 0);
+    emu_configure("fail=cudaMalloc:0:0");
+    CHECK_EQ(cudaGetLastError(), cudaSuccess);
+    OK(cudaMalloc(&p, 8));
+    OK(cudaFree(p));
+    emu_configure("fail-for-good=cudaMalloc:1:719");
+    CHECK_EQ(cudaMalloc(&p, 8), cudaErrorLaunchFailure);
+    CHECK_EQ(cudaSetDevice(0), cudaErrorLaunchFailure);
+    emu_fail("cudaMalloc", 0, cudaSuccess);
+    cudaGetLastError();
+}
+
 static void memory_of_the_process_is_pinned(void)
 {
     stream s;
@@ -380,6 +412,7 @@ int main(void)
     TEST(peers_are_reached_when_they_may_be);
     TEST(copies_between_devices);
     TEST(calls_fail_as_asked);
+    TEST(devices_fail_for_good);
     TEST(memory_of_the_process_is_pinned);
     TEST(events_measure_time);
     CHECK_EQ(emu_leaks(), 0);
