@@ -177,6 +177,9 @@ struct colibri_model_info {
     const char *no_device;
     const char *offload; /* of experts that do not fit on the GPU, in words; "": all do, or it was
                             not decided yet */
+    /* The GPU has failed for good: from now on all that needs it fails in this process. Known when
+     * the call that met the failure returns or calls back. */
+    bool device_lost;
 };
 COLIBRI_API int colibri_model_info(const struct colibri_model *model,
                                    struct colibri_model_info *info);

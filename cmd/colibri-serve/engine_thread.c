@@ -104,9 +104,25 @@ static void log_profile(const struct serve *s, const struct serve_job *job,
     serve_log_end(&l);
 }
 
+/* What the GPU cannot do now it may never do again for this process. */
+static bool is_lost(const struct serve *s, const struct colibri_error *e)
+{
+    struct colibri_model_info info = { .size = sizeof info };
+
+    return e && colibri_model_info(s->model, &info) == COLIBRI_OK && info.device_lost;
+}
+
+static void refuse_failed(struct serve_refusal *no, const struct colibri_error *e, bool lost)
+{
+    unsigned status = lost || (e && e->code == COLIBRI_NO_SPACE) ? 503 : 500;
+
+    serve_refuse(no, status, lost ? "device_lost" : NULL, "%.500s",
+                 e ? e->text : "the engine failed");
+}
+
 /* `lock` is held. */
 static void end_choice(struct serve_job *job, struct serve_choice *c,
-                       const struct colibri_finish_event *e)
+                       const struct colibri_finish_event *e, bool lost)
 {
     clb_text_add(&c->text, e->text, e->n_text);
     c->finish = finish_of(e->finish);
@@ -116,8 +132,7 @@ static void end_choice(struct serve_job *job, struct serve_choice *c,
         while (c->n_token && serve_job_token(job, c, c->n_token - 1)->at >= c->text.n)
             c->n_token--;
     if (e->finish == COLIBRI_FINISH_FAILED && job->no.status == 0)
-        serve_refuse(&job->no, e->error && e->error->code == COLIBRI_NO_SPACE ? 503 : 500, NULL,
-                     "%.500s", e->error ? e->error->text : "the engine failed");
+        refuse_failed(&job->no, e->error, lost);
     if (e->queue_seconds > job->time.queue)
         job->time.queue = e->queue_seconds;
     job->cached_tokens += e->cached_tokens;
@@ -135,8 +150,11 @@ static void on_finish(const struct colibri_finish_event *e)
 
     if (e->profile)
         log_profile(s, job, e);
+    bool lost = is_lost(s, e->error);
+    if (lost) /* before anybody has this answer */
+        serve_http_fail(s->http, e->error->text);
     pthread_mutex_lock(&job->lock);
-    end_choice(job, choice_of(p, e->choice), e);
+    end_choice(job, choice_of(p, e->choice), e, lost);
     pthread_mutex_unlock(&job->lock);
     serve_http_mail(s->http, job);
     if (e->last) /* the reference of this prompt */

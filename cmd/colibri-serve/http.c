@@ -143,6 +143,12 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 
 /* -- mail -------------------------------------------------------------------------------------- */
 
+static void wake(struct serve_http *h)
+{
+    if (eventfd_write(h->mail, 1) != 0 && errno != EAGAIN)
+        serve_log_say(h->serve, "error", "what", "the loop cannot be woken");
+}
+
 void serve_http_mail(struct serve_http *h, struct serve_job *job)
 {
     bool first;
@@ -157,8 +163,19 @@ void serve_http_mail(struct serve_http *h, struct serve_job *job)
         h->last_mail = job;
     }
     pthread_mutex_unlock(&h->lock);
-    if (first && eventfd_write(h->mail, 1) != 0 && errno != EAGAIN)
-        serve_log_say(h->serve, "error", "what", "the loop cannot be woken");
+    if (first)
+        wake(h);
+}
+
+void serve_http_fail(struct serve_http *h, const char *why)
+{
+    pthread_mutex_lock(&h->lock);
+    bool first = !h->failure[0];
+    if (first)
+        snprintf(h->failure, sizeof h->failure, "%s", why);
+    pthread_mutex_unlock(&h->lock);
+    if (first)
+        wake(h);
 }
 
 static struct serve_job *next_mail(struct serve_http *h)
@@ -249,11 +266,41 @@ static void expire(struct serve_http *h)
     }
 }
 
-/* -- signals ----------------------------------------------------------------------------------- */
+/* -- the end ----------------------------------------------------------------------------------- */
 
-static void drain(struct serve_http *h, int sig)
+static void drain(struct serve_http *h)
 {
-    if (h->draining) { /* the second one: at once, and as one who does not catch it */
+    struct serve_line l;
+
+    if (h->draining)
+        return;
+    h->draining = true;
+    h->drain_since = clb_now();
+    close(h->listener);
+    h->listener = -1;
+    if (h->serve->o.common.quiet)
+        return;
+    serve_log_begin(&l, h->serve->o.json, "drain");
+    serve_log_count(&l, "requests", h->n_job);
+    serve_log_end(&l);
+}
+
+/* Answers that are being written, and those that say no, still go out. */
+static void take_failure(struct serve_http *h)
+{
+    pthread_mutex_lock(&h->lock);
+    bool failed = h->failure[0];
+    pthread_mutex_unlock(&h->lock);
+    if (!failed || h->failed)
+        return;
+    h->failed = true;
+    serve_log_say(h->serve, "device_lost", "what", h->failure);
+    drain(h);
+}
+
+static void take_end(struct serve_http *h, int sig)
+{
+    if (h->signalled) { /* the second one: at once, and as one who does not catch it */
         sigset_t set;
         sigemptyset(&set);
         sigaddset(&set, sig);
@@ -262,16 +309,8 @@ static void drain(struct serve_http *h, int sig)
         sigprocmask(SIG_UNBLOCK, &set, NULL);
         pause();
     }
-    h->draining = true;
-    h->drain_since = clb_now();
-    close(h->listener);
-    h->listener = -1;
-    struct serve_line l;
-    if (h->serve->o.common.quiet)
-        return;
-    serve_log_begin(&l, h->serve->o.json, "drain");
-    serve_log_count(&l, "requests", h->n_job);
-    serve_log_end(&l);
+    h->signalled = true;
+    drain(h);
 }
 
 static void reload_keys(struct serve *s)
@@ -298,7 +337,7 @@ static void take_signals(struct serve_http *h)
         if (info.ssi_signo == SIGHUP)
             reload_keys(h->serve);
         else
-            drain(h, (int)info.ssi_signo);
+            take_end(h, (int)info.ssi_signo);
     }
 }
 
@@ -351,11 +390,14 @@ bool serve_http_run(struct serve_http *h, struct clb_err *err)
         for (int i = 0; i < n; i++)
             handle(h, &events[i]);
         take_mail(h);
+        take_failure(h);
         expire(h);
         if (MHD_run(h->daemon) != MHD_YES)
             return clb_fail(err, CLB_FAILED, "the HTTP library cannot go on");
     }
-    return true;
+    return !h->failed || clb_fail(err, CLB_DEVICE,
+                                  "the GPU has failed for good: %s; start the server again",
+                                  h->failure);
 }
 
 /* -- open and close ---------------------------------------------------------------------------- */

@@ -89,18 +89,24 @@ struct serve_http {
     uint32_t n_job;           /* requests that wait for the model */
     uint64_t body_bytes;      /* of bodies of requests that are not finished */
     double last_end, between; /* of jobs: clb_now(), seconds; for Retry-After */
-    bool draining, cancelled;
+    bool draining, signalled, cancelled;
+    bool failed; /* the loop has seen `failure` */
     double drain_since;
-    pthread_mutex_t lock; /* of the mailbox */
+    pthread_mutex_t lock; /* of the mailbox and what is in it */
     struct serve_job *first_mail, *last_mail;
+    char failure[512]; /* why the server ends; "": it does not */
 };
 
 bool serve_http_open(struct serve_http **out, struct serve *s, struct clb_err *err);
-/* Until a signal ended it and the last request has its answer. */
+/* Until a signal ended it and the last request has its answer; false as well after
+ * serve_http_fail(), when that is so. */
 bool serve_http_run(struct serve_http *h, struct clb_err *err);
 void serve_http_close(struct serve_http *h);
 /* There is news of a job. Any thread. */
 void serve_http_mail(struct serve_http *h, struct serve_job *job);
+/* Nothing can be answered any more. The loop knows before it sees mail that is sent later. Any
+ * thread. */
+void serve_http_fail(struct serve_http *h, const char *why);
 
 /* The loop's: suspends until news, or resumes. */
 void serve_conn_suspend(struct serve_conn *c);

@@ -15,10 +15,18 @@ void serve_page_start(struct serve_request *q)
 
 void serve_page_health(struct serve_request *q)
 {
-    bool drains = q->conn->http->draining;
+    const struct serve_http *h = q->conn->http;
 
-    q->status = drains ? 503 : 200;
-    clb_text_puts(&q->out, drains ? "{\"status\":\"draining\"}\n" : "{\"status\":\"ok\"}\n");
+    q->status = h->draining ? 503 : 200;
+    clb_text_printf(&q->out, "{\"status\":\"%s\"",
+                    h->failed     ? "device_lost"
+                    : h->draining ? "draining"
+                                  : "ok");
+    if (h->failed) {
+        clb_text_puts(&q->out, ",\"reason\":");
+        clb_text_json(&q->out, h->failure, strlen(h->failure));
+    }
+    clb_text_puts(&q->out, "}\n");
 }
 
 static void put_model(struct clb_text *t, const struct serve *s)

@@ -80,8 +80,12 @@ static bool check_key(struct serve_request *q)
 
 static bool check_drain(struct serve_request *q)
 {
-    return !q->conn->http->draining || q->route->open ||
-           serve_refuse(&q->no, 503, "shutting_down", "the server is shutting down");
+    const struct serve_http *h = q->conn->http;
+
+    if (!h->draining || q->route->open)
+        return true;
+    return h->failed ? serve_refuse(&q->no, 503, "device_lost", "%.500s", h->failure)
+                     : serve_refuse(&q->no, 503, "shutting_down", "the server is shutting down");
 }
 
 /* A preflight asks whether a page may send its request. */

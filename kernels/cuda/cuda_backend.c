@@ -169,6 +169,28 @@ static bool cuda_kv_shape(struct clb_kv_shape *s, const struct clb_arch *a, enum
     return clb_fail(err, CLB_USAGE, "a KV cache of this model is larger than memory can be");
 }
 
+/* An error that spoils a context (a kernel that went astray, memory that lost bits, a device that
+ * is gone) is the answer to every later call, also to one that only asks for news. So there is no
+ * list of such errors here. */
+static bool is_spoilt(const struct clb_cuda_link *l)
+{
+    cudaError_t e = cudaSetDevice(l->device);
+
+    if (e == cudaSuccess)
+        e = cudaStreamQuery(l->copy);
+    (void)cudaGetLastError();
+    return e != cudaSuccess && e != cudaErrorNotReady;
+}
+
+static bool cuda_lost(struct clb_backend *be)
+{
+    bool lost = false;
+
+    for (unsigned i = 0; i < be->n_peer; i++)
+        lost = is_spoilt(&be->peer[i].link) || lost;
+    return is_spoilt(&be->link) || lost; /* last: the first device stays chosen */
+}
+
 static const struct clb_memory *cuda_memory(struct clb_backend *be)
 {
     return &be->memory;
@@ -244,6 +266,7 @@ static const struct clb_device_ops device = {
     .acts_host_bytes = clb_cuda_acts_host_bytes,
     .candidates = clb_cuda_most_candidates,
     .fetch = clb_cuda_fetch,
+    .lost = cuda_lost,
     .kv_shape = cuda_kv_shape,
     .memory = cuda_memory,
     .pinned = cuda_pinned,

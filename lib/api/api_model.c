@@ -332,6 +332,7 @@ int colibri_model_info(const struct colibri_model *model, struct colibri_model_i
         .device = place.op->describe(place.be),
         .no_device = place.why_cpu,
         .offload = place.offload,
+        .device_lost = place.device_lost,
         .threads = place.op->threads(place.be),
         .has_tokenizer = model->tokenizer != NULL,
         .has_chat_template = clb_reader_section(r, "chat_template") != NULL,

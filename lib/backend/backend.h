@@ -136,6 +136,9 @@ struct clb_device_ops {
      * the model counts them. */
     bool (*fetch)(struct clb_backend *be, struct clb_acts *x, uint32_t i, float *out,
                   struct clb_err *err);
+    /* After a failure: whether it is final, so that whatever this process asks of the devices from
+     * now on fails. */
+    bool (*lost)(struct clb_backend *be);
     /* Sizes of the KV cache as the device stores it. */
     bool (*kv_shape)(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,
                      struct clb_err *err);

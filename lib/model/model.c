@@ -298,6 +298,15 @@ void clb_model_end_pass(struct clb_model *m, bool shared)
         clb_model_end_turn(m);
 }
 
+void clb_model_failed(struct clb_model *m)
+{
+    if (!m->op->device || !m->op->device->lost(m->be))
+        return;
+    pthread_mutex_lock(&m->lock);
+    m->device_lost = true;
+    pthread_mutex_unlock(&m->lock);
+}
+
 bool clb_model_has_cache(const struct clb_model *m)
 {
     return m->limit > 0 && m->reader.map.size > 0;
@@ -363,7 +372,7 @@ bool clb_model_settle(struct clb_model *m, const struct clb_backend_ops *op, con
 struct clb_model_place clb_model_place(struct clb_model *m)
 {
     pthread_mutex_lock(&m->lock);
-    struct clb_model_place p = { m->op, m->be, m->why_cpu, m->offload };
+    struct clb_model_place p = { m->op, m->be, m->why_cpu, m->offload, m->device_lost };
     pthread_mutex_unlock(&m->lock);
     return p;
 }

@@ -64,6 +64,7 @@ struct clb_model {
     uint64_t committed_device; /* likewise, on the device */
     struct clb_ledger device;  /* all memory of the device */
     char why_cpu[512];         /* what "auto" found instead of a device; "": nothing to say */
+    bool device_lost;          /* it fails for good */
     char offload[420];         /* of experts that do not fit there; "": all do, or unknown */
     const uint8_t *pinned_at;  /* in the mapping: what is registered with the device; or NULL */
     char pinned[200];          /* how experts are copied; "": they are not */
@@ -94,6 +95,9 @@ void clb_model_end_turn(struct clb_model *m);
 bool clb_model_take_pass(struct clb_model *m, bool alone);
 void clb_model_end_pass(struct clb_model *m, bool shared);
 
+/* After a failure of a run, from its opening on: notes whether the device can go on. */
+void clb_model_failed(struct clb_model *m);
+
 /* Whether a cache instead of the mapping holds the experts. */
 bool clb_model_has_cache(const struct clb_model *m);
 
@@ -116,6 +120,7 @@ struct clb_model_place {
     const struct clb_backend_ops *op;
     const struct clb_backend *be;
     const char *why_cpu, *offload;
+    bool device_lost; /* everything fails from now on */
 };
 struct clb_model_place clb_model_place(struct clb_model *m);
 

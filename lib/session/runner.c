@@ -119,13 +119,16 @@ bool clb_runner_open(struct clb_runner *r, struct clb_model *m, const struct clb
         if (!clb_runner_plan(&plan, m, o, err) || !clb_plan_check(&plan, err))
             return false;
     while (!clb_model_settle(m, plan.op, plan.why_cpu));
-    if (!clb_model_commit(m, clb_plan_host_bytes(&plan), plan.device, err))
+    if (!clb_model_commit(m, clb_plan_host_bytes(&plan), plan.device, err)) {
+        clb_model_failed(m);
         return false;
+    }
     r->shape.kv_dtype = plan.kv_dtype;
     r->committed = clb_plan_host_bytes(&plan);
     r->committed_device = plan.device;
     if (!open_host(r, o, err) || (o->profile && !open_profile(r, err)) || !open_acts(r, err) ||
         !open_pool(r, o->n_block, err)) {
+        clb_model_failed(m);
         clb_runner_close(r);
         return false;
     }
@@ -242,8 +245,10 @@ bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err)
     clb_resident_rows(m, r->token, r->pass.n_row);
     bool ok = clb_forward(&engine, r->acts, &r->pass, logits, r->profile, err);
     clb_numa_leave(&policy);
-    if (!ok)
+    if (!ok) {
+        clb_model_failed(m);
         return false;
+    }
     for (uint32_t i = 0; i < r->pass.n_row; i++)
         r->seq[r->sequence[i]]->length++;
     return true;
@@ -262,6 +267,8 @@ bool clb_runner_fetch(struct clb_runner *r, uint32_t i, float *out, struct clb_e
     bool shared = clb_model_take_pass(m, false);
     bool ok = m->op->device->fetch(m->be, r->acts, i, out, err);
 
+    if (!ok)
+        clb_model_failed(m);
     clb_model_end_pass(m, shared);
     return ok;
 }

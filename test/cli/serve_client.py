@@ -324,6 +324,24 @@ def end_in_body():
     print("still there:", metric("colibri_connections"))
 
 
+def device_lost():
+    """The request that meets the failure, what /health says then, and a request whose body is still on its way."""
+    late, health, first = connect(), connect(), connect()
+    look = f"GET /health HTTP/1.1\r\nHost: localhost:{PORT}\r\n\r\n".encode()
+    body = ask(max_tokens=4)
+    late.sendall(post(b"", more="Expect: 100-continue\r\n", length=len(body)))
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += late.recv(100)
+    health.sendall(look)
+    print(*answer(health))
+    for s in (first, health, late):
+        s.sendall(look if s is health else body if s is late else post(body))
+        status, text = answer(s)
+        said = json.loads(text)
+        print(status, *(said["error"][k] for k in ("code", "message")) if "error" in said else said.values())
+
+
 tricks = {f.__name__: f for f in (slow_header, slow_body, never_read, leave, too_many, pipeline, chunked, huge_body, garbage,
-                                  not_http, smuggle, end_in_body)}
+                                  not_http, smuggle, end_in_body, device_lost)}
 tricks[sys.argv[2]](*sys.argv[3:])

@@ -8,6 +8,9 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || exit
     export EMU_CUDA=devices=1
 }
+teardown() { # a server that a test has left
+    [[ -z ${pid:-} ]] || kill "$pid" 2>/dev/null || true
+}
 on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
 
 @test "cuda: a prompt is continued as on the CPU, and logits have the same bits in any chunks" {
@@ -223,29 +226,62 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     has "$output" "same-bits                          ok" "demo decode" "total                              ok"
 }
 
-# Models are opened by one thread there and used by another.
-@test "cuda: a server answers from the device that it was told, several at a time, and ends in order" {
+# serve [OPTION]...: starts a server, $pid; its address in the file url, its messages in the file log.
+serve() {
     command -v colibri-serve >/dev/null || skip "colibri-serve is not built"
-    EMU_CUDA=devices=2 colibri-serve --port 0 --backend cuda --device 1 --ctx 64 --max-concurrent 2 "$M" >url 2>log 3>&- &
-    local pid=$! asked=()
+    colibri-serve --port 0 --backend cuda --ctx 64 --max-concurrent 2 "$@" "$M" >url 2>log 3>&- &
+    pid=$!
     for _ in {1..600}; do
         [[ ! -s url ]] || break
         kill -0 "$pid" || fail "$(cat log)"
         sleep 0.05
     done
+}
+
+# Models are opened by one thread there and used by another.
+@test "cuda: a server answers from the device that it was told, several at a time, and ends in order" {
+    local asked=()
+    EMU_CUDA=devices=2 serve --device 1
     for i in 1 2; do
         curl -sS --max-time 60 -H 'Content-Type: application/json' "$(cat url)/v1/completions" -o "answer$i" \
             -d '{"prompt":"The bird","max_tokens":3,"temperature":0}' &
         asked+=($!)
     done
     wait "${asked[@]}"
+    curl -sS "$(cat url)/metrics" >metrics
     kill -TERM "$pid"
     wait "$pid" || fail "$(cat log)"
     has "$(cat log)" "device 1"
+    bytes=$(sed -nE '1s/.* memory_gpu=([0-9]+) .*/\1/p' log)
+    ((bytes > 4000000)) || fail "$(cat log)"
+    grep -qx "colibri_memory_bytes{pool=\"gpu\",what=\"reserved\"} $bytes" metrics || fail "$bytes: $(grep gpu metrics)"
     local text
     text=$(colibri-run -n 3 -p 'The bird' --backend cuda "$M")
     for i in 1 2; do
         [[ $(jq -r '.choices[0].text' "answer$i") == "$text" ]] || fail "$(cat "answer$i")"
+    done
+}
+
+@test "cuda: a server whose GPU fails once goes on; one whose GPU fails for good says so and ends with 1" {
+    local q='{"prompt":"The bird","max_tokens":3,"temperature":0}' status=0
+    EMU_CUDA=devices=1,fail=cudaLaunchKernel:5:719 serve
+    [[ $(curl -sS -o answer -w '%{http_code}' -d "$q" "$(cat url)/v1/completions") == 500 ]] || fail "$(cat answer)"
+    [[ $(curl -sS -o answer -w '%{http_code}' -d "$q" "$(cat url)/v1/completions") == 200 ]] || fail "$(cat answer)"
+    [[ $(curl -sS "$(cat url)/health") == '{"status":"ok"}' ]]
+    kill -TERM "$pid"
+    wait "$pid" || fail "$(cat log)"
+    for error in 700 214; do
+        rm url
+        EMU_CUDA=devices=2,fail-for-good=cudaLaunchKernel:5:$error serve --device 0,1
+        python3 "$REPO/test/cli/serve_client.py" "$(sed 's/.*://' url)" device_lost >said || fail "$(cat log)"
+        status=0
+        wait "$pid" || status=$?
+        ((status == 1)) || fail "status $status: $(cat log)"
+        why=$(sed -n '2s/^503 device_lost //p' said)
+        [[ $why == *"CUDA: "* && $(head -n 1 said) == "200 "* && $(sed -n 3p said) == "503 device_lost $why" &&
+            $(sed -n 4p said) == "503 device_lost "*"CUDA: "* ]] || fail "$(cat said)"
+        grep -qF "event=device_lost what=\"$why\"" log || fail "$(cat log)"
+        [[ $(tail -n 1 log) == "colibri-serve: the GPU has failed for good: $why; start the server again" ]] || fail "$(cat log)"
     done
 }
 
