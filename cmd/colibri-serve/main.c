@@ -1,4 +1,5 @@
 /* main.c - colibri-serve: a model behind HTTP. */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,6 +78,32 @@ static bool find_in_model(const void *model, const void *address, uint64_t *offs
     return colibri_address_in_model(model, address, offset, path);
 }
 
+static void log_memory(struct serve_line *l, const struct serve *s)
+{
+    const struct colibri_memory_plan *p = serve_engine_plan(s->engine);
+    struct colibri_memory_stats m = { .size = sizeof m };
+
+    serve_log_count(l, "memory_weights", p->weights);
+    serve_log_count(l, "memory_kv", p->kv_cache);
+    serve_log_count(l, "memory_activations", p->activations);
+    serve_log_count(l, "memory_total", p->total);
+    if (colibri_memory_stats(s->model, &m) == COLIBRI_OK && m.device.reserved)
+        serve_log_count(l, "memory_gpu", m.device.reserved);
+}
+
+/* More than is ever needed was asked for. */
+static void tell_kv_tokens(const struct serve *s)
+{
+    char text[160];
+
+    if (s->o.kv_tokens <= s->kv_tokens)
+        return;
+    snprintf(text, sizeof text,
+             "--kv-tokens %" PRIu64 " is more than %u answers of %u tokens need: it is %" PRIu64,
+             s->o.kv_tokens, s->o.max_concurrent, s->context, s->kv_tokens);
+    serve_log_say(s, "warning", "what", text);
+}
+
 /* The address is what a script waits for; the log has the rest. */
 static bool announce(struct serve *s, struct clb_err *err)
 {
@@ -101,13 +128,11 @@ static bool announce(struct serve *s, struct clb_err *err)
         serve_log_count(&l, "context", s->context);
         serve_log_count(&l, "kv_tokens", s->kv_tokens);
         serve_log_text(&l, "kv_dtype", clb_str(clb_engine_kv_word(p->kv_dtype)));
-        serve_log_count(&l, "memory_weights", p->weights);
-        serve_log_count(&l, "memory_kv", p->kv_cache);
-        serve_log_count(&l, "memory_activations", p->activations);
-        serve_log_count(&l, "memory_total", p->total);
+        log_memory(&l, s);
         serve_log_count(&l, "max_connections", s->http->max_conn);
         serve_log_ms(&l, "ms", clb_now() - s->started);
         serve_log_end(&l);
+        tell_kv_tokens(s);
     }
     clb_text_puts(&url, "\n");
     bool ok = !url.failed ? clb_stdout_write(url.p, url.n, true, err) : clb_fail_nomem(err, url.n);

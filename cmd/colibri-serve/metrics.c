@@ -191,6 +191,7 @@ void serve_metrics_print(struct clb_text *t, const struct serve *s)
         print_pool(t, "weights", &m.weights);
         print_pool(t, "activations", &m.activations);
         print_pool(t, "host", &m.host);
+        print_pool(t, "gpu", &m.device);
     }
     one(t, "memory_plan_bytes", "gauge", "What was reserved at the start.",
         serve_engine_plan(s->engine)->total);

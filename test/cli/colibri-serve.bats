@@ -88,6 +88,7 @@ run_text() { colibri-run "$@" "$model" && echo x; }
     curl -sS -D headers "$url/" >page
     grep -qi '^content-security-policy: default-src .none' headers
     grep -q '<textarea id="prompt"' page
+    grep -q '^colibri_memory_bytes{pool="gpu",what="used"} 0$' metrics
     if grep -oE '(src|href)="?[a-z]*:?//' page; then fail "something from elsewhere"; fi
 }
 
@@ -563,11 +564,12 @@ END
     refused 429 null /v1/completions '{"prompt":"x"}' -D headers || {
         grep -q DONE long && skip "the long answer was too short"
     }
-    grep -qi '^retry-after: [1-9]' headers
+    [[ $(retry_after) == 1 ]] || fail "$(cat headers)" # nothing has ended yet
     wait $!
     grep -q DONE long
     still_answers
 }
+retry_after() { tr -d '\r' <headers | sed -n 's/^retry-after: //Ip'; }
 
 # bats test_tags=san
 @test "serve: pages of other sites may not ask unless they are allowed to" {
@@ -734,6 +736,13 @@ python_with() { # PACKAGE...
     [[ $status == 200 ]]
     refused 400 max_tokens /v1/completions '{"prompt":"x","max_tokens":1000,"n":3}' || has "$answer" 640
     jq -se 'map(select(.event == "profile")) | length == 1 and .[0].Gate >= 0 and .[0].Total > 0' log
+    jq -se 'map(select(.event == "warning")) == []' log
+    kill "$pid"
+    ended 0
+    rm ./*.pid
+    serve --kv-tokens 100000000 --max-concurrent 2 --ctx 100
+    grep -q 'event=start .* kv_tokens=256 ' log
+    grep -q 'event=warning what="--kv-tokens 100000000 is more than 2 answers of 100 tokens need: it is 256"' log || fail "$(cat log)"
     kill "$pid"
     ended 0
     rm ./*.pid
