@@ -290,7 +290,7 @@ const struct colibri_memory_plan *serve_engine_plan(const struct serve_engine *e
 bool serve_engine_open(struct serve_engine **out, struct serve *s, struct clb_err *err)
 {
     const struct serve_options *o = &s->o;
-    const struct colibri_scheduler_options so = {
+    struct colibri_scheduler_options so = {
         .size = sizeof so,
         .max_sequences = o->max_concurrent,
         .max_queue = o->max_queue + o->max_concurrent, /* the loop counts more strictly */
@@ -300,7 +300,6 @@ bool serve_engine_open(struct serve_engine **out, struct serve *s, struct clb_er
         .kv_dtype = clb_engine_kv_dtype(o->kv_dtype),
         .experts_per_token = o->experts_per_token,
         .profile_every = o->profile_every,
-        .enable_profiling = true,
     };
     struct colibri_scheduler_stats stats = { .size = sizeof stats };
     struct serve_engine *e = clb_new(1, sizeof *e, err);
@@ -311,8 +310,10 @@ bool serve_engine_open(struct serve_engine **out, struct serve *s, struct clb_er
     e->serve = s;
     atomic_init(&e->stop, false);
     e->plan.size = sizeof e->plan;
-    if (colibri_plan_scheduler(s->model, &so, &e->plan) != COLIBRI_OK ||
-        colibri_scheduler_open(&e->scheduler, s->model, &so) != COLIBRI_OK ||
+    if (colibri_plan_scheduler(s->model, &so, &e->plan) != COLIBRI_OK)
+        return clb_engine_fail(err);
+    so.enable_profiling = e->plan.device == 0; /* there a clock costs the graphs of passes */
+    if (colibri_scheduler_open(&e->scheduler, s->model, &so) != COLIBRI_OK ||
         colibri_scheduler_stats(e->scheduler, &stats) != COLIBRI_OK ||
         colibri_model_info(s->model, &s->info) != COLIBRI_OK) /* where it runs is decided now */
         return clb_engine_fail(err);

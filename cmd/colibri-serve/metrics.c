@@ -185,7 +185,8 @@ void serve_metrics_print(struct clb_text *t, const struct serve *s)
 
     print_requests(t, s);
     print_scheduler(t, s);
-    print_stages(t, s);
+    if (serve_engine_plan(s->engine)->device == 0) /* else passes have no clock */
+        print_stages(t, s);
     if (colibri_memory_stats(s->model, &m) == COLIBRI_OK) {
         head(t, "memory_bytes", "gauge", "The memory ledger.");
         print_pool(t, "weights", &m.weights);

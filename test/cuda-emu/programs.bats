@@ -262,6 +262,20 @@ serve() {
     done
 }
 
+@test "cuda: a server answers by graphs, and times stages only of requests that --profile-every picks" {
+    local q='{"prompt":"The bird","max_tokens":6,"temperature":0}'
+    EMU_CUDA=devices=1,fail=cudaGraphLaunch:1:719 serve --profile-every 3
+    ask() { curl -sS -o answer -w '%{http_code}' -d "$q" "$(cat url)/v1/completions"; }
+    [[ $(ask) == 200 ]] || fail "$(cat answer)" # the first is picked
+    grep -q 'event=profile .* Gate=[0-9.]* ' log
+    [[ $(ask) == 500 ]] || fail "no graph: $(cat answer)"
+    [[ $(ask) == 200 ]] || fail "$(cat answer)"
+    ! curl -sS "$(cat url)/metrics" | grep colibri_stage
+    kill -TERM "$pid"
+    wait "$pid" || fail "$(cat log)"
+    (($(grep -c event=profile log) == 1)) || fail "$(cat log)"
+}
+
 @test "cuda: a server whose GPU fails once goes on; one whose GPU fails for good says so and ends with 1" {
     local q='{"prompt":"The bird","max_tokens":3,"temperature":0}' status=0
     EMU_CUDA=devices=1,fail=cudaLaunchKernel:5:719 serve
