@@ -571,6 +571,30 @@ END
 }
 retry_after() { tr -d '\r' <headers | sed -n 's/^retry-after: //Ip'; }
 
+@test "serve: Retry-After grows with the queue" {
+    serve --max-concurrent 1 --max-queue 9
+    local long='{"prompt":"x","max_tokens":1000,"ignore_eos":true,"stream":true}' i value asked=()
+    # One that takes two seconds at least: so long each of those that wait is thought to take.
+    curl -sSN -o long -d "$long" "$url/v1/completions" &
+    until [[ -s long ]]; do sleep 0.01; done
+    kill -STOP "$pid"
+    sleep 2
+    kill -CONT "$pid"
+    wait $!
+    until grep -q event=request log; do sleep 0.01; done
+    (($(sed -nE 's/.*event=request .* ms=([0-9]+)\..*/\1/p' log) >= 2000)) || skip "the long answer was too short"
+    kill -STOP "$pid" # so that they come all at once
+    for i in {1..20}; do
+        curl -sS -o /dev/null -D "headers$i" -d "${long/1000/300}" "$url/v1/completions" &
+        asked+=($!)
+    done
+    sleep 0.5
+    kill -CONT "$pid"
+    wait "${asked[@]}"
+    value=$(cat headers? headers?? | tr -d '\r' | sed -n 's/^retry-after: //Ip' | sort -n | tail -n 1)
+    ((value >= 9 && value <= 60)) || fail "$(cat headers?)"
+}
+
 # bats test_tags=san
 @test "serve: pages of other sites may not ask unless they are allowed to" {
     serve --allow-origin https://chat.example
