@@ -270,7 +270,7 @@ serve() {
     grep -q 'event=profile .* Gate=[0-9.]* ' log
     [[ $(ask) == 500 ]] || fail "no graph: $(cat answer)"
     [[ $(ask) == 200 ]] || fail "$(cat answer)"
-    ! curl -sS "$(cat url)/metrics" | grep colibri_stage
+    [[ $(curl -sS "$(cat url)/metrics") != *colibri_stage* ]]
     kill -TERM "$pid"
     wait "$pid" || fail "$(cat log)"
     (($(grep -c event=profile log) == 1)) || fail "$(cat log)"
