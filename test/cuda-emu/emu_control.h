@@ -52,8 +52,9 @@ void emu_library_version(const char *file, size_t version);
 void emu_dnn_fails_with(int status);
 /* All of the above in words, as the variable EMU_CUDA has it for programs:
  * "devices=2,memory=64M,driver=12040,capability=7.0,peers=0,lose=1,late=7,
- * libraries=1,fail=cudaMalloc:2:3,fail-for-good=cudaMalloc:2:719".
- */
+ * libraries=1,cudnn=91002,cublaslt=120600,fail=cudaMalloc:2:3,fail-for-good=cudaMalloc:2:719": a
+ * library by its name is there, of that version. Words that it does not know, and numbers that are
+ * none, end the program. */
 void emu_configure(const char *words);
 /* Allocations, streams, events and graphs that live; prints each. */
 int emu_leaks(void);

@@ -1,5 +1,6 @@
 /* emu_device.cc - devices, the driver, and what tests make them be: absent, too old, full, failing.
  */
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -179,18 +180,60 @@ uint64_t emu_calls(const char *function)
     return i == calls().end() ? 0 : i->second;
 }
 
-static void configure(const std::string &name, const std::string &value)
+[[noreturn]] static void refuse(const std::string &name, const std::string &value)
+{
+    emu_die("EMU_CUDA: '%s=%s' is nothing that it knows", name.c_str(), value.c_str());
+}
+
+static const struct {
+    const char *word, *file;
+} libraries[] = {
+    { "cublaslt", "libcublasLt.so.13" },
+    { "cudnn", "libcudnn.so.9" },
+    { "nccl", "libnccl.so.2" },
+};
+
+/* Of one, there with the version that its own function counts; of all of them, 0 or 1. */
+static bool configure_library(const std::string &name, double n)
+{
+    bool known = false;
+
+    for (const auto &l : libraries)
+        if (name == "libraries" || name == l.word) {
+            emu_library(l.file, n != 0, nullptr);
+            emu_library_version(l.file, name == l.word ? (size_t)n : 0);
+            known = true;
+        }
+    return known;
+}
+
+/* All values but those of failures are numbers: of memory with a unit, of capability with a dot. */
+static double number_of(const std::string &name, const std::string &value)
 {
     char *rest;
     double n = strtod(value.c_str(), &rest);
-    size_t unit = *rest == 'K' ? 1 << 10 : *rest == 'M' ? 1 << 20 : *rest == 'G' ? 1 << 30 : 1;
+
+    if (name == "memory" && *rest && strchr("KMG", *rest)) {
+        n *= *rest == 'K' ? 1 << 10 : *rest == 'M' ? 1 << 20 : 1 << 30;
+        rest++;
+    }
+    bool whole = name == "capability" || n == std::floor(n);
+    double most = name == "memory" ? 1e15 : 1e9;
+    if (rest == value.c_str() || *rest || !whole || !(n >= 0 && n < most))
+        refuse(name, value);
+    return n;
+}
+
+static void configure(const std::string &name, const std::string &value)
+{
     char function[64];
     int nth, error;
+    double n = name.find("fail") == 0 ? 0 : number_of(name, value);
 
     if (name == "devices")
         emu_devices((int)n, emu.bytes);
     else if (name == "memory")
-        emu_devices(emu.count, (size_t)(n * (double)unit));
+        emu_devices(emu.count, (size_t)n);
     else if (name == "driver")
         emu_driver((int)n);
     else if (name == "capability")
@@ -199,9 +242,6 @@ static void configure(const std::string &name, const std::string &value)
         emu_peers(n != 0);
     else if (name == "lose")
         emu_peers_lose(n != 0);
-    else if (name == "libraries")
-        for (const char *file : { "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2" })
-            emu_library(file, n != 0, nullptr);
     else if (name == "late")
         emu_streams_late(true, (uint64_t)n);
     else if (name == "fail" && sscanf(value.c_str(), "%63[^:]:%d:%d", function, &nth, &error) == 3)
@@ -209,8 +249,8 @@ static void configure(const std::string &name, const std::string &value)
     else if (name == "fail-for-good" &&
              sscanf(value.c_str(), "%63[^:]:%d:%d", function, &nth, &error) == 3)
         emu_fail_for_good(function, nth, (cudaError_t)error);
-    else
-        emu_die("EMU_CUDA: '%s=%s' is nothing that it knows", name.c_str(), value.c_str());
+    else if (!configure_library(name, n))
+        refuse(name, value);
 }
 
 void emu_configure(const char *words)

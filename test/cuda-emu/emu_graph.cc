@@ -25,8 +25,8 @@ struct CUgraphExec_st {
 };
 
 static CUgraph_st ended;             /* what events of a capture that is over point to */
-static std::set<cudaGraph_t> graphs; /* captures that are under way, too */
-static std::set<cudaGraphExec_t> execs;
+static auto &graphs = *new std::set<cudaGraph_t>; /* captures that are under way, too */
+static auto &execs = *new std::set<cudaGraphExec_t>;
 
 int emu_graph_leaks(void)
 {

@@ -19,7 +19,8 @@ struct allocation {
     bool read_only;
 };
 
-static std::map<const uint8_t *, allocation> allocations;
+/* Never destroyed, as all such tables here: programs look for leaks when they end. */
+static auto &allocations = *new std::map<const uint8_t *, allocation>;
 static size_t device_used[EMU_DEVICES];
 enum { CLOSED = -2, ALL = -1 };
 static int open_device = CLOSED;

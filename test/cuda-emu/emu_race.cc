@@ -22,7 +22,8 @@ struct cell {
 /* Several threads read it at that time: all of one warp (which is added), or of several. */
 enum { MANY_OF_WARP = 0x8000, MANY = 0xffff };
 
-static std::map<const uint8_t *, cell *> shadows; /* by the start of what they belong to */
+/* By the start of what they belong to. */
+static auto &shadows = *new std::map<const uint8_t *, cell *>;
 
 static cell *shadow_of(const emu_range &r)
 {

@@ -9,9 +9,16 @@
 
 #include "emu_call.h"
 
-static std::vector<cudaStream_t> streams; /* by age, so that a seed draws the same ones again */
-static std::set<cudaEvent_t> events;
-static std::map<std::pair<const void *, int>, int> allowed_shared; /* of a kernel on a device */
+/* By age, so that a seed draws the same ones again; there when constructors of programs ask. */
+static std::vector<cudaStream_t> &streams(void)
+{
+    static auto &all = *new std::vector<cudaStream_t>;
+
+    return all;
+}
+static auto &events = *new std::set<cudaEvent_t>;
+/* Of a kernel on a device. */
+static auto &allowed_shared = *new std::map<std::pair<const void *, int>, int>;
 static bool late;
 static uint64_t state = 1;
 
@@ -19,7 +26,7 @@ enum { SHARED_DEFAULT = 48 * 1024, SHARED_MOST = 227 * 1024 };
 
 const std::vector<cudaStream_t> &emu_streams(void)
 {
-    return streams;
+    return streams();
 }
 const std::set<cudaEvent_t> &emu_events(void)
 {
@@ -49,7 +56,7 @@ static bool advance(void)
 {
     std::vector<cudaStream_t> can;
 
-    for (cudaStream_t s : streams)
+    for (cudaStream_t s : streams())
         if (ready(s))
             can.push_back(s);
     if (can.empty())
@@ -71,7 +78,7 @@ static void drain(cudaStream_t s)
 
 void emu_stream_drain_all(void)
 {
-    for (cudaStream_t s : streams)
+    for (cudaStream_t s : streams())
         drain(s);
 }
 
@@ -86,7 +93,7 @@ bool emu_stream_uses(const void *p, size_t bytes)
 {
     if (emu_is_lost())
         return false;
-    for (cudaStream_t s : streams)
+    for (cudaStream_t s : streams())
         for (const emu_step &t : s->steps)
             for (const void *r : t.range)
                 if (r && (const char *)r < (const char *)p + bytes &&
@@ -97,15 +104,15 @@ bool emu_stream_uses(const void *p, size_t bytes)
 
 int emu_stream_leaks(void)
 {
-    if (!streams.empty() || !events.empty())
-        printf("# emu: %zu streams and %zu events were not destroyed\n", streams.size(),
+    if (!streams().empty() || !events.empty())
+        printf("# emu: %zu streams and %zu events were not destroyed\n", streams().size(),
                events.size());
-    return (int)(streams.size() + events.size());
+    return (int)(streams().size() + events.size());
 }
 
 void emu_check_stream(cudaStream_t s, const char *call)
 {
-    if (std::find(streams.begin(), streams.end(), s) == streams.end())
+    if (std::find(streams().begin(), streams().end(), s) == streams().end())
         emu_die("%s: %p is no stream (the default stream is not used here)", call, (void *)s);
 }
 void emu_check_event(cudaEvent_t e, const char *call)
@@ -304,7 +311,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     EMU_CALL(cudaStreamCreateWithFlags);
     if (flags != cudaStreamNonBlocking)
         emu_die("cudaStreamCreateWithFlags: streams are non-blocking here");
-    streams.push_back(*out = new CUstream_st);
+    streams().push_back(*out = new CUstream_st);
     (*out)->device = emu_current_device();
     return cudaSuccess;
 }
@@ -316,7 +323,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     if (s->capture)
         emu_die("cudaStreamDestroy: the stream is captured");
     drain(s);
-    streams.erase(std::find(streams.begin(), streams.end(), s));
+    streams().erase(std::find(streams().begin(), streams().end(), s));
     delete s;
     return cudaSuccess;
 }

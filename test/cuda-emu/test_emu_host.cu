@@ -310,7 +310,9 @@ static void calls_fail_as_asked(void)
     CHECK_EQ(cudaMalloc(&p, 2049), cudaErrorMemoryAllocation);
     cudaGetLastError();
     OK(cudaSetDevice(0));
-    CHECK(dies("nothing that it knows", [] { emu_configure("device=1"); }));
+    for (const char *word : { "device=1", "devices=x", "devices=", "devices=1.5", "devices=-1",
+                              "memory=1X", "memory=1KK", "libraries=on", "cudnn=9.19", "fail=x" })
+        CHECK(dies("nothing that it knows", [=] { emu_configure(word); }));
     emu_devices(1, (size_t)1 << 30);
 }
 
