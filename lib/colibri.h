@@ -133,8 +133,8 @@ struct colibri_load_options {
     /* int8 and int4 ones by cuBLASLt as well: widened to f16, so they take 2 to 4 times the memory
      * there. Includes gpu_dense_library. */
     bool gpu_dense_widened;
-    /* Attention of prompts by cuDNN, in layers that it can do; refused where no GPU is used. Logits
-     * then depend on how prompts are cut into passes and on what runs beside them. */
+    /* Attention of prompts by cuDNN, in layers that it can do, if the KV cache is f16. Logits then
+     * depend on how prompts are cut into passes and on what runs beside them. */
     bool gpu_attention_library;
 };
 
@@ -180,6 +180,7 @@ struct colibri_model_info {
     /* The GPU has failed for good: from now on all that needs it fails in this process. Known when
      * the call that met the failure returns or calls back. */
     bool device_lost;
+    bool device_unused;  /* no_device is about a GPU that is there: the driver shows it */
 };
 COLIBRI_API int colibri_model_info(const struct colibri_model *model,
                                    struct colibri_model_info *info);

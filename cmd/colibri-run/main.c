@@ -98,6 +98,8 @@ static bool run_all(struct run *r, struct clb_err *err)
     r->count.ready = clb_now();
     if (r->o.common.verbose)
         run_print_setup(r);
+    else if (!r->o.common.quiet)
+        clb_engine_warn_cpu(name, &r->o.where, &r->info);
     if (!r->o.prompt && isatty(0) && !talks && !r->o.common.quiet)
         fprintf(stderr, "%s: reading from the terminal; Ctrl-D ends the input\n", name);
     bool ok = talks ? run_talk(r, err) : run_schedule(r, err);

@@ -184,7 +184,8 @@ static bool print_text(const struct run *r, const struct colibri_memory_stats *m
     print_speed("decode", s->new_rows, s->new_seconds);
     fprintf(stderr, "ready        %s after the start\n",
             clb_human_seconds(a, c->ready - c->started));
-    print_plan(&r->plan);
+    if (!r->o.common.verbose) /* which has printed it */
+        print_plan(&r->plan);
     fprintf(stderr, "memory peak  %s resident", clb_human_bytes(a, g.peak_resident));
     if (m->locked)
         fprintf(stderr, ", %s locked", clb_human_bytes(a, m->locked));

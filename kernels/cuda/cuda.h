@@ -140,6 +140,7 @@ struct clb_backend {
     struct clb_ledger *ledger; /* borrowed; may be NULL */
     pthread_mutex_t lock;      /* of slabs and `used` */
     struct clb_cuda_slabs slabs;
+    uint64_t asked;        /* most bytes of each device; 0: what is free */
     uint64_t budget, used; /* bytes of the device that may be, and are taken */
     struct clb_memory memory, pinned;
     struct clb_cuda_link link; /* copies of weights, and what has no pass */
@@ -166,7 +167,7 @@ struct clb_backend {
     struct clb_weights w;         /* as `host`, on the device; `layer` is not used */
     struct clb_cuda_layer *layer; /* [n_layer] owned */
     struct clb_cuda_experts experts;
-    char name[16], text[1200];
+    char name[16], text[CLB_CUDA_TEXT];
 };
 
 /* -- activations ------------------------------------------------------------------------------- */

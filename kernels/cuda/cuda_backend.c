@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "kernels/cuda/cuda_device.h"
+#include "lib/base/human.h"
 #include "lib/base/mem.h"
 
 /* Of the memory that is free, so much stays free: what the runtime takes for kernels and graphs. */
@@ -33,23 +34,28 @@ bool clb_cuda_budget(uint64_t *budget, const struct clb_cuda_device *d, uint64_t
 {
     uint64_t left = d->available;
 
-    if (asked > left)
-        return clb_fail(err, CLB_NO_SPACE,
-                        "CUDA: %" PRIu64 " bytes of device %d are asked for, but %" PRIu64
-                        " of %" PRIu64 " are free",
-                        asked, d->index, left, d->memory);
     *budget = asked ? asked : left - left / SPARE_SHARE;
-    return true;
+    if (asked <= left)
+        return true;
+    clb_fail(err, CLB_NO_SPACE,
+             "%" PRIu64 " bytes of the memory of device %d are asked for, but %" PRIu64
+             " of %" PRIu64 " are free; ask for less%s",
+             asked, d->index, left, d->memory,
+             asked <= d->memory ? ", or end other programs that use it ('nvidia-smi' shows them)"
+                                : "");
+    return clb_err_place(err, NULL, "gpu_memory", CLB_NO_OFFSET);
 }
 
 static bool open_device(struct clb_backend *be, const struct clb_backend_options *o,
                         struct clb_err *err)
 {
     struct clb_cuda_device d;
+    char use[CLB_HUMAN];
 
     if (!clb_cuda_device_open(&d, o->devices.n ? o->devices.id[0] : 0, err))
         return false;
     be->device = d.index;
+    be->asked = o->device_memory;
     if (!clb_cuda_link_open(&be->link, d.index, err) ||
         !clb_cuda_ok((cudaError_t)clb_cuda_product_setup(), err, "setting up kernels") ||
         !clb_cuda_budget(&be->budget, &d, o->device_memory, err))
@@ -66,8 +72,8 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
         (o->attention_library && !clb_cuda_dnn_open_library(be, err)))
         return false;
     size_t n = (size_t)snprintf(be->text, sizeof be->text,
-                                "device %d, %s, %s, %d multiprocessors, %.1f GB to use", d.index,
-                                d.name, be->name, d.n_sm, (double)be->budget / 1e9);
+                                "device %d, %s, %s, %d multiprocessors, %s to use", d.index, d.name,
+                                be->name, d.n_sm, clb_human_bytes(use, be->budget));
     clb_cuda_peers_describe(be, be->text + n, sizeof be->text - n);
     return true;
 }
@@ -93,7 +99,7 @@ static bool cuda_open(struct clb_backend **out, const struct clb_backend_options
 
 static const char *cuda_describe(const struct clb_backend *be)
 {
-    return be->text;
+    return be->dnn.takes ? clb_cuda_dnn_text(be) : be->text;
 }
 
 static const char *cuda_level(const struct clb_backend *be)
@@ -121,6 +127,21 @@ static uint64_t cuda_available(const struct clb_backend *be)
     uint64_t fixed = be->dense_bytes + be->head_bytes + clb_cuda_experts_least(be);
 
     return be->budget > fixed ? be->budget - fixed : 0;
+}
+
+static bool cuda_holds(const struct clb_backend *be, struct clb_err *err)
+{
+    uint64_t dense = be->dense_bytes + be->head_bytes, experts = clb_cuda_experts_least(be);
+
+    if (cuda_available(be) > 0)
+        return true;
+    clb_fail(err, CLB_NO_SPACE,
+             "device %d: more than %" PRIu64 " bytes are needed there (dense weights %" PRIu64
+             ", some experts %" PRIu64 "), but %" PRIu64 " %s",
+             be->device, dense + experts, dense, experts, be->budget,
+             be->asked ? "is the limit of GPU memory; raise it"
+                       : "may be used; end other programs that use it, or choose another device");
+    return clb_err_place(err, NULL, be->asked ? "gpu_memory" : NULL, CLB_NO_OFFSET);
 }
 
 static bool cuda_reserve(struct clb_backend *be, uint64_t run_bytes, bool *wanted,
@@ -252,8 +273,10 @@ static bool mlp(struct clb_backend *be, struct clb_acts *x, const struct clb_lay
 
 static const struct clb_device_ops device = {
     .about = clb_cuda_about,
+    .count = clb_cuda_devices,
     .bind = clb_cuda_bind,
     .available = cuda_available,
+    .holds = cuda_holds,
     .reserve = cuda_reserve,
     .wants = clb_cuda_experts_want,
     .upload = clb_cuda_experts_upload,

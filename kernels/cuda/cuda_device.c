@@ -27,7 +27,7 @@ static bool fail_driver(cudaError_t e, struct clb_err *err)
     if (forget(cudaDriverGetVersion(&driver)) != cudaSuccess || driver == 0)
         return clb_fail(err, CLB_UNSUPPORTED,
                         "no NVIDIA driver is installed here (libcuda.so.1 is not found); "
-                        "install one, or use the backend 'cpu'");
+                        "install one");
     print_version(has, driver);
     print_version(needs, CUDART_VERSION);
     switch (e) {
@@ -39,7 +39,7 @@ static bool fail_driver(cudaError_t e, struct clb_err *err)
     case cudaErrorNoDevice:
         return clb_fail(err, CLB_UNSUPPORTED,
                         "the NVIDIA driver shows no GPU; check 'nvidia-smi' and "
-                        "CUDA_VISIBLE_DEVICES, or use the backend 'cpu'");
+                        "CUDA_VISIBLE_DEVICES");
     case cudaErrorSystemDriverMismatch:
         return clb_fail(err, CLB_UNSUPPORTED,
                         "the NVIDIA driver was updated, but its old version is still loaded; "
@@ -110,6 +110,23 @@ static bool fail_context(const struct clb_cuda_device *d, cudaError_t e, struct 
     }
 }
 
+unsigned clb_cuda_devices(void)
+{
+    struct clb_err none;
+    int n;
+
+    return clb_cuda_device_count(&n, &none) ? (unsigned)n : 0;
+}
+
+static bool fail_index(uint32_t index, int n, struct clb_err *err)
+{
+    if (n == 1)
+        clb_fail(err, CLB_USAGE, "there is no device %u: the only one is 0", index);
+    else
+        clb_fail(err, CLB_USAGE, "there is no device %u: there are 0 to %d", index, n - 1);
+    return clb_err_place(err, NULL, "device", CLB_NO_OFFSET);
+}
+
 bool clb_cuda_device_open(struct clb_cuda_device *d, uint32_t index, struct clb_err *err)
 {
     size_t available, total;
@@ -118,14 +135,13 @@ bool clb_cuda_device_open(struct clb_cuda_device *d, uint32_t index, struct clb_
     if (!clb_cuda_device_count(&n, err))
         return false;
     if (index >= (uint32_t)n)
-        return clb_fail(err, CLB_USAGE, "there is no device %u: %s", index,
-                        n == 1 ? "the only one is 0" : "see 'nvidia-smi -L'");
+        return fail_index(index, n, err);
     if (!describe(d, (int)index))
         return clb_fail(err, CLB_DEVICE, "device %u does not say what it is", index);
     if (is_old(d))
         return clb_fail(err, CLB_UNSUPPORTED,
                         "device %u (%s) has compute capability %d.%d, but this build needs %d.%d "
-                        "or later; use another device, or the backend 'cpu'",
+                        "or later; use another device",
                         index, d->name, d->major, d->minor, CLB_CUDA_LOWEST / 10,
                         CLB_CUDA_LOWEST % 10);
     cudaError_t e = forget(cudaSetDevice((int)index));

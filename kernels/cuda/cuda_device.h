@@ -19,6 +19,8 @@ struct clb_cuda_device {
 
 /* How many devices the driver shows. Fails when that is none: CLB_UNSUPPORTED with the reason. */
 bool clb_cuda_device_count(int *n, struct clb_err *err);
+/* The same; 0: none, for whatever reason. */
+unsigned clb_cuda_devices(void);
 /* Device `index` becomes this thread's, and its context exists. CLB_USAGE: there is no such device;
  * CLB_UNSUPPORTED: no driver, one that is too old for this build, no device, or one that is too
  * old; CLB_NO_SPACE: no memory for a context; CLB_DEVICE: anything else. */

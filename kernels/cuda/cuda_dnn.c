@@ -156,17 +156,21 @@ static bool try_one(struct clb_backend *be, char *why, size_t n, struct clb_err 
     return true;
 }
 
-static void describe(struct clb_backend *be, const char *why)
+/* As it will be with a KV cache of that type: `reason` speaks against it, or NULL. */
+static void describe(struct clb_backend *be, enum clb_kv_dtype kv, const char *why,
+                     const char *reason)
 {
     const struct clb_cuda_lib *lib = &be->dnn.lib.lib;
-    const uint32_t n_layer = be->host->arch->n_layer;
-    size_t n = strlen(be->text);
+    const uint32_t n_layer = be->host->arch->n_layer, n_take = reason ? 0 : be->dnn.n_layer;
+    char *text = be->dnn.text[kv];
+    size_t n = (size_t)snprintf(text, CLB_CUDA_TEXT, "%s", be->text);
 
-    n += (size_t)snprintf(be->text + n, sizeof be->text - n,
+    n += (size_t)snprintf(text + n, CLB_CUDA_TEXT - n,
                           "; cuDNN %d.%d.%d has attention of prompts in %u of %u layers",
-                          lib->major, lib->minor, lib->patch, be->dnn.n_layer, n_layer);
-    if (be->dnn.n_layer < n_layer && n < sizeof be->text)
-        snprintf(be->text + n, sizeof be->text - n, " (others: %s)", why);
+                          lib->major, lib->minor, lib->patch, n_take, n_layer);
+    if (n_take < n_layer && n < CLB_CUDA_TEXT)
+        snprintf(text + n, CLB_CUDA_TEXT - n, " (others: %s%s%s)", why, *why && reason ? ", " : "",
+                 reason ? reason : "");
 }
 
 bool clb_cuda_dnn_choose(struct clb_backend *be, struct clb_err *err)
@@ -200,8 +204,17 @@ bool clb_cuda_dnn_choose(struct clb_backend *be, struct clb_err *err)
             memcpy(why, none, sizeof why);
         }
     }
-    describe(be, why);
+    const bool all_ours = be->dnn.n_layer == 0; /* in any case */
+    atomic_init(&be->dnn.kv, CLB_KV_F16);
+    describe(be, CLB_KV_F16, why, NULL);
+    describe(be, CLB_KV_F32, why, all_ours ? NULL : "a KV cache in f32");
+    describe(be, CLB_KV_INT8, why, all_ours ? NULL : "a KV cache in int8");
     return true;
+}
+
+const char *clb_cuda_dnn_text(const struct clb_backend *be)
+{
+    return be->dnn.text[atomic_load(&be->dnn.kv)];
 }
 
 void clb_cuda_dnn_close_library(struct clb_backend *be)
@@ -243,6 +256,7 @@ void clb_cuda_dnn_lay_out(struct clb_acts *x, struct clb_carver *c, const struct
 
 bool clb_cuda_dnn_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
 {
+    atomic_store(&be->dnn.kv, (int)x->shape.kv_dtype);
     if (!serves(be, x))
         return true;
     x->dnn.run = clb_new(x->shape.max_seqs, sizeof *x->dnn.run, err);

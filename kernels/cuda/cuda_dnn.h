@@ -3,10 +3,12 @@
 #ifndef CLB_KERNELS_CUDA_CUDA_DNN_H
 #define CLB_KERNELS_CUDA_CUDA_DNN_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/cuda/cuda_libs.h"
+#include "lib/backend/kv_dtype.h"
 #include "lib/base/err.h"
 
 /* Between the counts of clb_dnn_args: tensors are aligned to 16 bytes. */
@@ -53,11 +55,14 @@ bool clb_dnn_plan_run(struct clb_dnn_plan *p, const struct clb_cuda_dnn *dnn, vo
 /* -- cuda_dnn.c -------------------------------------------------------------------------------- */
 
 struct clb_cuda_dnn_work; /* a handle, and plans */
+enum { CLB_CUDA_TEXT = 1200 }; /* room for the description of the backend */
 struct clb_cuda_dnn_use {
     bool asked;
     struct clb_cuda_dnn lib;
-    bool *takes;                    /* [n_layer] owned */
-    uint32_t n_layer;               /* of which it takes so many */
+    bool *takes;      /* [n_layer] owned */
+    uint32_t n_layer; /* of which it takes so many, with a KV cache in f16 */
+    char text[CLB_KV_INT8 + 1][CLB_CUDA_TEXT]; /* of the backend, by the type of the KV cache */
+    _Atomic int kv;                 /* of the activations that were made last; f16 before */
     struct clb_cuda_dnn_work *idle; /* owned; under the lock */
 };
 
@@ -85,6 +90,8 @@ bool clb_cuda_dnn_open_library(struct clb_backend *be, struct clb_err *err);
 void clb_cuda_dnn_close_library(struct clb_backend *be);
 /* The layers that it will do. */
 bool clb_cuda_dnn_choose(struct clb_backend *be, struct clb_err *err);
+/* The backend's description, if it was asked for. */
+const char *clb_cuda_dnn_text(const struct clb_backend *be);
 /* Memory of activations, and what they need beside it. */
 void clb_cuda_dnn_lay_out(struct clb_acts *x, struct clb_carver *c, const struct clb_backend *be,
                           const struct clb_arch *a);

@@ -103,7 +103,7 @@ static bool take(struct clb_backend *be, void **p, uint64_t bytes, const char *w
         uncount(be, bytes);
         return clb_fail(err, CLB_NO_SPACE,
                         "CUDA: %s: device %d has no %" PRIu64
-                        " bytes left; a shorter context or less --gpu-memory needs less",
+                        " bytes left; a shorter context or a lower limit of GPU memory needs less",
                         what, be->device, bytes);
     }
     if (!clb_cuda_ok(e, err, what)) {

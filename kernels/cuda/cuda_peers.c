@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_device.h"
+#include "lib/base/human.h"
 #include "lib/base/mem.h"
 
 enum { PATTERN = 64 << 10, TRIES = 3 };
@@ -137,6 +138,7 @@ static bool open_peer(struct clb_backend *be, struct clb_cuda_peer *p, uint32_t 
                       uint64_t asked, struct clb_err *err)
 {
     struct clb_cuda_device d;
+    char use[CLB_HUMAN];
 
     if (!clb_cuda_device_open(&d, index, err) || !check_kind(be, &d, err) ||
         !clb_cuda_link_open(&p->link, d.index, err) ||
@@ -146,8 +148,8 @@ static bool open_peer(struct clb_backend *be, struct clb_cuda_peer *p, uint32_t 
     if (!connect(p, be->device, err))
         return clb_fail_in(err, "device %u", index);
     p->n_cta = (unsigned)d.n_sm * 4;
-    snprintf(p->text, sizeof p->text, "device %d (%s, sm_%d%d, %.1f GB to use, %s)", d.index,
-             d.name, d.major, d.minor, (double)p->budget / 1e9,
+    snprintf(p->text, sizeof p->text, "device %d (%s, sm_%d%d, %s to use, %s)", d.index, d.name,
+             d.major, d.minor, clb_human_bytes(use, p->budget),
              p->direct ? "direct copies" : "copies through the host");
     return true;
 }
@@ -162,8 +164,10 @@ bool clb_cuda_peers_open(struct clb_backend *be, const struct clb_devices *of, u
         return false;
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k <= i; k++)
-            if (of->id[k] == of->id[i + 1])
-                return clb_fail(err, CLB_USAGE, "device %u is listed twice", of->id[k]);
+            if (of->id[k] == of->id[i + 1]) {
+                clb_fail(err, CLB_USAGE, "device %u is listed twice", of->id[k]);
+                return clb_err_place(err, NULL, "devices", CLB_NO_OFFSET);
+            }
         be->n_peer++;
         if (!open_peer(be, &be->peer[i], of->id[i + 1], asked, err))
             return false;

@@ -333,6 +333,7 @@ int colibri_model_info(const struct colibri_model *model, struct colibri_model_i
         .no_device = place.why_cpu,
         .offload = place.offload,
         .device_lost = place.device_lost,
+        .device_unused = place.device_unused,
         .threads = place.op->threads(place.be),
         .has_tokenizer = model->tokenizer != NULL,
         .has_chat_template = clb_reader_section(r, "chat_template") != NULL,

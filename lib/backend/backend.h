@@ -99,11 +99,15 @@ uint32_t clb_pass_candidates(const struct clb_pass *p);
 struct clb_device_ops {
     /* Before anything is opened, in one line for people: which devices there are, or why none. */
     void (*about)(char *text, size_t n);
+    /* Likewise, how many the driver shows. */
+    unsigned (*count)(void);
     /* The weights that all passes will use; borrowed until close. Refuses what the device cannot
      * run. Nothing is copied yet. */
     bool (*bind)(struct clb_backend *be, const struct clb_weights *w, struct clb_err *err);
     /* Bytes for runs, all together: what is left beside dense weights and the fewest experts. */
     uint64_t (*available)(const struct clb_backend *be);
+    /* CLB_NO_SPACE, with the sizes, where that is nothing. */
+    bool (*holds)(const struct clb_backend *be, struct clb_err *err);
     /* Dense weights are there, and run_bytes are left for all runs: the rest of the memory may hold
      * experts. *wanted: upload them. */
     bool (*reserve)(struct clb_backend *be, uint64_t run_bytes, bool *wanted, struct clb_err *err);

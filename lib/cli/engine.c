@@ -12,6 +12,10 @@ bool clb_engine_fail(struct clb_err *err)
     const struct colibri_error *e = colibri_last_error_info();
 
     clb_fail(err, (enum clb_code)e->code, "%s", e->text);
+    if (!*e->file && (!strcmp(e->field, "device") || !strcmp(e->field, "devices")))
+        clb_fail_in(err, "--device");
+    if (!*e->file && !strcmp(e->field, "gpu_memory"))
+        clb_fail_in(err, "--gpu-memory");
     err->sys = e->sys;
     return clb_err_place(err, e->file, e->field, e->offset);
 }
@@ -121,6 +125,16 @@ const char *clb_engine_cpu_note(char text[CLB_CPU_NOTE], const struct clb_where 
                                     : "without effect: ",
                                name);
     return text;
+}
+
+void clb_engine_warn_cpu(const char *program, const struct clb_where *w,
+                         const struct colibri_model_info *info)
+{
+    char note[CLB_CPU_NOTE];
+    size_t first = 0;
+
+    if (info->device_unused && gpu_option(w, &first))
+        clb_warn(program, "the CPU is used; %s", clb_engine_cpu_note(note, w, info));
 }
 
 bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,

@@ -10,7 +10,8 @@
 #include "lib/base/str.h"
 #include "lib/colibri.h"
 
-/* The library's last error, as one of ours. Always false. */
+/* The library's last error, as one of ours: where it is about a member that a GPU's option has set,
+ * it names the option. Always false. */
 bool clb_engine_fail(struct clb_err *err);
 
 /* --kv-dtype: a word of this CHOICE (NULL: not given) to enum colibri_kv_dtype. */
@@ -47,6 +48,10 @@ bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
 enum { CLB_CPU_NOTE = 700 };
 const char *clb_engine_cpu_note(char text[CLB_CPU_NOTE], const struct clb_where *w,
                                 const struct colibri_model_info *info);
+/* The same as a warning, where a GPU is there and its options were given, but "auto" took the CPU.
+ * For those who do not show the note. */
+void clb_engine_warn_cpu(const char *program, const struct clb_where *w,
+                         const struct colibri_model_info *info);
 /* Copying weights to a GPU draws a progress line; w is borrowed as long as the model is open. */
 void clb_engine_show_upload(struct colibri_load_options *o, struct clb_where *w);
 

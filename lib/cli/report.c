@@ -58,7 +58,7 @@ void clb_report(const char *program, const struct clb_err *err, int verbose)
 
 void clb_warn(const char *program, const char *fmt, ...)
 {
-    char text[600];
+    char text[800];
     va_list ap;
 
     va_start(ap, fmt);
@@ -136,22 +136,6 @@ int clb_finish(const char *program, int status)
 }
 
 /* -- forms for people ------------------------------------------------------------------------ */
-
-const char *clb_human_bytes(char buf[static CLB_HUMAN], uint64_t bytes)
-{
-    static const char *const unit[] = { "B", "kB", "MB", "GB", "TB", "PB", "EB" };
-    double v = (double)bytes;
-    unsigned u = 0;
-
-    if (bytes < 1000) {
-        snprintf(buf, CLB_HUMAN, "%u B", (unsigned)bytes);
-        return buf;
-    }
-    for (; v >= 999.5 && u < 6; u++)
-        v /= 1000;
-    snprintf(buf, CLB_HUMAN, "%.*f %s", v < 99.95, v, unit[u]);
-    return buf;
-}
 
 const char *clb_human_count(char buf[static CLB_HUMAN], uint64_t n)
 {

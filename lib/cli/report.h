@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "lib/base/err.h"
+#include "lib/base/human.h"
 
 /* "NAME: text", control characters replaced by '?', on stderr; a progress line is erased first. Two
  * times -v adds the site. */
@@ -32,10 +33,7 @@ void clb_put_safe(FILE *f, const char *s);
 void clb_put_lines(FILE *f, const char *before, const char *lines);
 void clb_warn(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Human forms into a static-free buffer: "1.2 GB" (powers of 1000), "3.4 GB/s", "12.3 ms", "1m
- * 20s", "3,456". Returns buf. */
-enum { CLB_HUMAN = 32 };
-const char *clb_human_bytes(char buf[static CLB_HUMAN], uint64_t bytes);
+/* Like clb_human_bytes: "3,456", "12.3 ms", "1m 20s". */
 const char *clb_human_count(char buf[static CLB_HUMAN], uint64_t n);
 const char *clb_human_seconds(char buf[static CLB_HUMAN], double s);
 

@@ -118,20 +118,15 @@ static bool try_backend(struct clb_model *m, const struct clb_backend_ops *op,
                         const struct clb_backend_options *o, struct clb_err *err)
 {
     m->op = op;
-    if (!op->device && o->attention_library)
-        return clb_fail(err, CLB_USAGE,
-                        "attention by cuDNN needs a GPU, but this model runs on the CPU");
     if (op->device && o->offload != CLB_OFFLOAD_COPY && !m->cpu &&
         !clb_backend_cpu.open(&m->cpu, o, err))
         return false;
     struct clb_backend_options full = *o;
     full.cpu = m->cpu;
-    if (!op->open(&m->be, &full, err) || (op->device && !op->device->bind(m->be, &m->weights, err)))
+    if (!op->open(&m->be, &full, err))
         return false;
-    if (op->device && op->device->available(m->be) == 0)
-        return clb_fail(err, CLB_NO_SPACE,
-                        "the device has not enough memory for the dense weights of this model");
-    return true;
+    return !op->device ||
+           (op->device->bind(m->be, &m->weights, err) && op->device->holds(m->be, err));
 }
 
 /* A device if there is one that can, else the CPU. */
@@ -145,12 +140,11 @@ static bool auto_backend(struct clb_model *m, const struct clb_backend_options *
     if (!clb_backend_cpu.open(&m->cpu, o, err))
         return false;
     if (try_backend(m, device, o, err)) {
-        m->may_change = !o->attention_library;
+        m->may_change = true;
         return true;
     }
-    if (o->attention_library)
-        return false; /* and says why not the device */
     close_backend(m);
+    m->device_unused = device->device->count() > 0;
     snprintf(m->why_cpu, sizeof m->why_cpu, "%s", err->text);
     *err = (struct clb_err){ 0 };
     m->op = &clb_backend_cpu;
@@ -183,6 +177,7 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
         .offload = o->offload,
         .device_ledger = &m->device,
     };
+    m->device_limit = o->gpu_memory;
     m->upload = o->upload;
     m->upload_arg = o->upload_arg;
     if (!o->backend || !strcmp(o->backend, "auto"))
@@ -354,6 +349,7 @@ static void leave_device(struct clb_model *m, const char *why)
     m->be = m->cpu;
     m->cpu = NULL;
     m->op = &clb_backend_cpu;
+    m->device_unused = true;
     snprintf(m->why_cpu, sizeof m->why_cpu, "%s", why);
     pthread_mutex_unlock(&m->lock);
 }
@@ -372,7 +368,12 @@ bool clb_model_settle(struct clb_model *m, const struct clb_backend_ops *op, con
 struct clb_model_place clb_model_place(struct clb_model *m)
 {
     pthread_mutex_lock(&m->lock);
-    struct clb_model_place p = { m->op, m->be, m->why_cpu, m->offload, m->device_lost };
+    struct clb_model_place p = { .op = m->op,
+                                 .be = m->be,
+                                 .why_cpu = m->why_cpu,
+                                 .offload = m->offload,
+                                 .device_lost = m->device_lost,
+                                 .device_unused = m->device_unused };
     pthread_mutex_unlock(&m->lock);
     return p;
 }

@@ -30,7 +30,7 @@ struct clb_model_options {
     bool gpu_dense_library; /* bf16 and fp16 dense matrices by the library of the device's maker */
     enum clb_offload offload; /* of experts that do not fit on the devices */
     bool gpu_dense_widened;     /* int8 and int4 ones as well */
-    bool gpu_attention_library; /* attention of prompts by the maker's library; only on a device */
+    bool gpu_attention_library; /* attention of prompts by the maker's library */
     clb_upload_fn *upload;    /* told how far the weights are on their way to a device; or NULL */
     void *upload_arg;
 };
@@ -62,9 +62,11 @@ struct clb_model {
     uint64_t limit;            /* of memory; 0: none */
     uint64_t committed;        /* bytes that open runs were promised; under the turn */
     uint64_t committed_device; /* likewise, on the device */
+    uint64_t device_limit;     /* most bytes of each device; 0: what is free */
     struct clb_ledger device;  /* all memory of the device */
     char why_cpu[512];         /* what "auto" found instead of a device; "": nothing to say */
     bool device_lost;          /* it fails for good */
+    bool device_unused;        /* that is about a device that the driver shows */
     char offload[420];         /* of experts that do not fit there; "": all do, or unknown */
     const uint8_t *pinned_at;  /* in the mapping: what is registered with the device; or NULL */
     char pinned[200];          /* how experts are copied; "": they are not */
@@ -121,6 +123,7 @@ struct clb_model_place {
     const struct clb_backend *be;
     const char *why_cpu, *offload;
     bool device_lost; /* everything fails from now on */
+    bool device_unused;
 };
 struct clb_model_place clb_model_place(struct clb_model *m);
 

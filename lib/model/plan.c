@@ -59,6 +59,7 @@ static bool plan_on(struct clb_memory_plan *p, struct clb_model *m,
     if (op->device) {
         p->device = p->kv_cache + p->activations;
         p->device_available = clb_model_device_left(m);
+        p->device_limit = m->device_limit;
     }
     p->weights = weight_bytes(m, run - p->device);
     p->available = m->limit ? m->limit - least_of(m->committed, m->limit) : system;
@@ -70,14 +71,22 @@ static bool plan_on(struct clb_memory_plan *p, struct clb_model *m,
     return true;
 }
 
-static bool device_lacks(const struct clb_memory_plan *p, struct clb_err *err)
+/* `advice`: what helps, too. */
+static bool device_lacks(const struct clb_memory_plan *p, const char *advice, struct clb_err *err)
 {
-    return p->device > p->device_available &&
-           !clb_fail(err, CLB_NO_SPACE,
-                     "needs %" PRIu64 " bytes on the device beside the weights (KV cache %" PRIu64
-                     ", activations %" PRIu64 "), but %" PRIu64
-                     " are left there; a shorter context needs less, or use the backend 'cpu'",
-                     p->device, p->kv_cache, p->activations, p->device_available);
+    bool limited = p->device_limit > 0;
+
+    if (p->device <= p->device_available)
+        return false;
+    clb_fail(err, CLB_NO_SPACE,
+             "needs %" PRIu64 " bytes on the device beside the weights (KV cache %" PRIu64
+             ", activations %" PRIu64 "), but %" PRIu64
+             " are left there%s; a shorter context needs less%s%s",
+             p->device, p->kv_cache, p->activations, p->device_available,
+             limited ? " under the limit of GPU memory" : "",
+             limited ? ", a higher limit leaves more" : "", advice);
+    clb_err_place(err, NULL, limited ? "gpu_memory" : NULL, CLB_NO_OFFSET);
+    return true;
 }
 
 bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s,
@@ -88,7 +97,7 @@ bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct c
 
     clb_model_take_turn(m);
     bool ok = plan_on(p, m, m->op, m->be, s, &why);
-    if (m->may_change && (!ok || device_lacks(p, &why)) &&
+    if (m->may_change && (!ok || device_lacks(p, "", &why)) &&
         plan_on(&other, m, &clb_backend_cpu, m->cpu, s, err)) {
         *p = other;
         snprintf(p->why_cpu, sizeof p->why_cpu, "%s", why.text);
@@ -112,14 +121,19 @@ uint64_t clb_plan_host_bytes(const struct clb_memory_plan *p)
 
 bool clb_plan_check(const struct clb_memory_plan *p, struct clb_err *err)
 {
-    if (device_lacks(p, err))
+    if (device_lacks(p, ", or use the backend 'cpu'", err))
         return false;
     if (p->available == 0 || clb_plan_host_bytes(p) <= p->available)
         return true;
-    return clb_fail(err, CLB_NO_SPACE,
-                    "needs %" PRIu64 " bytes beside the weights (KV cache %" PRIu64
-                    ", activations %" PRIu64 ", host buffers %" PRIu64 "), but %" PRIu64
-                    " are available; a shorter context needs less",
-                    clb_plan_host_bytes(p), p->device ? 0 : p->kv_cache,
-                    p->device ? 0 : p->activations, p->host_buffers, p->available);
+    if (p->device)
+        return clb_fail(err, CLB_NO_SPACE,
+                        "needs %" PRIu64 " bytes of the host beside the weights (logits and other "
+                        "buffers of passes, tokens of each context), but %" PRIu64
+                        " are available; a shorter context and fewer sequences need less",
+                        clb_plan_host_bytes(p), p->available);
+    return clb_fail(
+        err, CLB_NO_SPACE,
+        "needs %" PRIu64 " bytes beside the weights (KV cache %" PRIu64 ", activations %" PRIu64
+        ", host buffers %" PRIu64 "), but %" PRIu64 " are available; a shorter context needs less",
+        clb_plan_host_bytes(p), p->kv_cache, p->activations, p->host_buffers, p->available);
 }

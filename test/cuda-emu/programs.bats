@@ -50,6 +50,8 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     half=$(demo bf16)
     run_err 3 on_gpu -p x --gpu-dense cublas "$half"
     has "$message" "libcublasLt.so.13 is not found"
+    EMU_CUDA=devices=1,cublaslt=120600 run_err 3 on_gpu -p x --gpu-dense cublas "$half"
+    has "$message" "libcublasLt.so.13 says that it is 12.6.0, not a 13"
     on_gpu -p 'The bird' "$half" >own
     EMU_CUDA=devices=1,libraries=1 run -0 --separate-stderr on_gpu -p 'The bird' --gpu-dense cublas "$half"
     [[ $output == "$(<own)" ]]
@@ -67,11 +69,10 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
 @test "cuda: cuDNN is asked for, must be there, and is told of" {
     local prompt
     prompt=$(seq -s ' ' 1 60)
-    for backend in auto cuda; do
-        run_err 3 colibri-run -p x --backend $backend --attention cudnn "$M"
-        has "$message" "attention by cuDNN: libcudnn.so.9 is not found"
-    done
-    EMU_CUDA='' run_err 3 colibri-run -p x --attention cudnn "$M"
+    run_err 3 on_gpu -p x --attention cudnn "$M"
+    has "$message" "attention by cuDNN: libcudnn.so.9 is not found"
+    EMU_CUDA=devices=1,cudnn=91002 run_err 3 on_gpu -p x --attention cudnn "$M"
+    has "$message" "attention by cuDNN: libcudnn.so.9 is 9.10.2, but 9.11 or a later 9 is needed"
     on_gpu --ids --logits own "$M" <<<"$prompt" >text
     EMU_CUDA=devices=1,libraries=1 run -0 --separate-stderr on_gpu -v --ids --attention cudnn --logits a "$M" <<<"$prompt"
     [[ $output == "$(<text)" ]]
@@ -79,13 +80,19 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     ! cmp -s own a || fail "the bits of our own kernels"
     EMU_CUDA=devices=1,libraries=1,late=3 on_gpu --ids --attention cudnn --logits b "$M" <<<"$prompt" >/dev/null
     cmp a b
+    EMU_CUDA=devices=1,libraries=1 run -0 --separate-stderr on_gpu -v -p x --kv-dtype int8 --attention cudnn "$M"
+    has "$stderr" "; cuDNN 9.19.0 has attention of prompts in 0 of 4 layers (others: " "a KV cache in int8)"
+    EMU_CUDA=devices=1,libraries=1 run -0 --separate-stderr on_gpu -v -p x --attention cudnn "$COLIBRI_TEST_DEMO_F32"
+    has "$stderr" "; cuDNN 9.19.0 has attention of prompts in 0 of 4 layers (others: " "a KV cache in f32)"
 }
 
 @test "cuda: --stats counts the memory of the GPU" {
     run -0 --separate-stderr on_gpu -p x --stats --json "$M"
     jq -e '.pools.gpu | .used > 4000000 and .peak >= .used and .reserved >= .used' <<<"$stderr"
     run -0 --separate-stderr on_gpu -p x --stats "$M"
-    has "$stderr" "GPU "
+    has "$stderr" "GPU " "memory plan "
+    run -0 --separate-stderr on_gpu -p x --stats -v "$M"
+    [[ $(grep -c "^memory plan " <<<"$stderr") == 1 ]]
     run -0 --separate-stderr on_gpu -p x --backend cpu --stats "$M"
     [[ $stderr != *"GPU "* ]]
 }
@@ -124,6 +131,30 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     has "$message" "--gpu-memory does not go with --backend cpu"
 }
 
+@test "cuda: auto warns once of options that a GPU cannot meet, and runs on the CPU" {
+    warned() { # EMU_CUDA TEXT OPTION VALUE
+        EMU_CUDA=$1 run -0 --separate-stderr colibri-run -n 1 -p x "${@:3}" "$M"
+        [[ ${#stderr_lines[@]} == 1 && $stderr == "colibri-run: the CPU is used; no GPU: $2"*"; without effect: $3" ]] || fail "$stderr"
+        [[ $stderr != *"use the backend 'cpu'"* ]]
+    }
+    warned devices=3 "there is no device 9: there are 0 to 2" --device 9
+    warned devices=1 "2147483648 bytes of the memory of device 0 are asked for, but 1073741824 of 1073741824 are free; ask for less" --gpu-memory 2G
+    warned devices=1 "device 0: more than " --gpu-memory 20K
+    warned devices=1 "needs " --gpu-memory 3M
+    has "$stderr" " bytes on the device beside the weights (KV cache " ", activations " "a higher limit leaves more"
+    warned devices=1 "dense matrices by cuBLASLt: libcublasLt.so.13 is not found" --gpu-dense f16
+    warned devices=1 "attention by cuDNN: libcudnn.so.9 is not found" --attention cudnn
+    warned devices=1,capability=6.1 "device 0 (Emulated GPU) has compute capability 6.1" --gpu-experts cpu
+    run -0 --separate-stderr colibri-run -q -n 1 -p x --device 9 "$M"
+    [[ -z $stderr ]]
+    for there in '' driver=0 devices=1,driver=12040; do
+        EMU_CUDA=$there run -0 --separate-stderr colibri-run -n 1 -p x --device 9 --attention cudnn "$M"
+        [[ -z $stderr ]]
+    done
+    EMU_CUDA=devices=1,memory=20K run -0 --separate-stderr colibri-run -n 1 -p x "$M"
+    [[ -z $stderr ]]
+}
+
 @test "cuda: each reason not to run has its sentence and status" {
     refused() { # STATUS EMU_CUDA TEXT OPTION...
         local status=$1 text=$3
@@ -134,9 +165,34 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     refused 3 devices=1,driver=12020 "the NVIDIA driver supports CUDA 12.2, but this build needs 13.0"
     refused 3 devices=0 "the NVIDIA driver shows no GPU"
     refused 3 devices=1,capability=6.1 "has compute capability 6.1, but this build needs 7.5 or later"
-    refused 2 devices=2 "there is no device 2" --device 2
-    refused 4 devices=1 "free" --gpu-memory 2G
-    refused 4 devices=1,memory=20K "memory"
+    refused 2 devices=1 "--device: there is no device 2: the only one is 0" --device 2
+    refused 2 devices=3 "--device: there is no device 99: there are 0 to 2" --device 0,99
+    refused 2 devices=3 "--device: device 1 is listed twice" --device 1,0-2
+    refused 4 devices=1 "--gpu-memory: 2147483648 bytes of the memory of device 0 are asked for, but " --gpu-memory 2G
+    refused 4 devices=1 "--gpu-memory: device 0: more than " --gpu-memory 20K
+    has "$message" " bytes are needed there (dense weights " ", some experts " "), but 20480 is the limit of GPU memory; raise it"
+    refused 4 devices=1 "--gpu-memory: needs " --gpu-memory 3M
+    has "$message" " are left there under the limit of GPU memory; a shorter context needs less, a higher limit leaves more, or use "
+    refused 4 devices=1 "bytes of the host beside the weights (logits and other buffers of passes, tokens of each context), but 2097152 are" --memory 2M
+    refused 4 devices=1,memory=20K "device 0: more than "
+    has "$message" "may be used; end other programs that use it, or choose another device"
+}
+
+@test "cuda: sizes of small devices have their unit" {
+    EMU_CUDA=devices=2,memory=20M run -0 --separate-stderr on_gpu -v -p x --device 0,1 "$M"
+    has "$stderr" "4 multiprocessors, 20.3 MB to use; experts also on device 1 (Emulated GPU, sm_80, 20.3 MB to use"
+}
+
+@test "cuda: the emulation refuses nonsense, and tells what a program did not free" {
+    for words in devices=x memory=1X cudnn=old nothing; do
+        EMU_CUDA=$words run --separate-stderr colibri-run --version
+        ((status != 0))
+        has "$stderr" "emu: EMU_CUDA: '$words' "
+    done
+    EMU_CUDA=devices=1,fail=cudaFree:1:2 run --separate-stderr on_gpu -p x "$M"
+    ((status != 0))
+    has "$stderr" " bytes of device memory were not freed" "emu: the program ends without freeing that"
+    [[ $stderr != *AddressSanitizer* ]]
 }
 
 @test "cuda: --device chooses, --gpu-memory limits without changing bits" {

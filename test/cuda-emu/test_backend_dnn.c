@@ -158,6 +158,32 @@ static void other_layers_are_ours(void)
     tiny_free(&file);
 }
 
+/* Known when activations are made; then the words are those of the KV cache. */
+static void other_caches_are_ours(void)
+{
+    static const char *const why[] = { [CLB_KV_F32] = "(others: a window, a KV cache in f32)",
+                                       [CLB_KV_F16] = "(others: a window)",
+                                       [CLB_KV_INT8] = "(others: a window, a KV cache in int8)" };
+    char text[1200];
+    struct clb_arch a;
+    struct tiny file;
+
+    tiny_arch(&a);
+    a.window[1] = 50;
+    build(&file, &a, CLB_INT8);
+    struct rig_options o = on_device(&file);
+    for (o.kv = CLB_KV_F32; o.kv <= CLB_KV_INT8; o.kv++) {
+        bool f16 = o.kv == CLB_KV_F16;
+
+        describe(&o, text, sizeof text);
+        CHECK_HAS(text, f16 ? " in 1 of 2 layers " : " in 0 of 2 layers ");
+        CHECK_HAS(text, why[o.kv]);
+        double far = apart("a KV cache", &o, (struct cut){ 1, LENGTH, LENGTH }, f16);
+        CHECK(f16 ? far < 0.01 : far == 0);
+    }
+    tiny_free(&file);
+}
+
 /* -- a library that is not as it should be ----------------------------------------------------- */
 
 static bool runs(const struct rig_options *o, struct clb_err *err)
@@ -273,6 +299,7 @@ int main(void)
     TEST(near_our_own);
     TEST(late_streams);
     TEST(other_layers_are_ours);
+    TEST(other_caches_are_ours);
     TEST(bad_libraries);
     TEST(nothing_compiles);
     TEST(nothing_leaks);

@@ -416,10 +416,14 @@ static void auto_leaves_a_device_that_is_too_small(void)
     CHECK_EQ(p.kv_dtype, CLB_KV_F32);
     CHECK_HAS(p.why_cpu, "bytes on the device beside the weights");
     CHECK_STR(clb_model_place(m).op->name, "cuda");
+    CHECK_HAS(p.why_cpu, " are left there under the limit of GPU memory; a shorter context needs "
+                         "less, a higher limit leaves more");
     CHECK_STR(clb_model_place(m).why_cpu, "");
+    CHECK(!clb_model_place(m).device_unused);
     CHECK(clb_model_settle(m, p.op, p.why_cpu)); /* such a run opens */
     CHECK_STR(clb_model_place(m).op->name, "cpu");
     CHECK_STR(clb_model_place(m).why_cpu, p.why_cpu);
+    CHECK(clb_model_place(m).device_unused);
     job.logits = got[0];
     CHECK(clb_infer(m, &job, NULL, &err));
     CHECK(!memcmp(cpu, got, sizeof got));
@@ -432,6 +436,8 @@ static void auto_leaves_a_device_that_is_too_small(void)
     CHECK(clb_plan_run(&p, m, &large, &err) && p.op == m->op);
     CHECK(!clb_plan_check(&p, &err));
     CHECK_EQ(err.code, CLB_NO_SPACE);
+    CHECK_STR(err.field, "gpu_memory");
+    CHECK_HAS(err.text, "a higher limit leaves more, or use the backend 'cpu'");
     CHECK(!clb_model_settle(m, &clb_backend_cpu, "too late"));
     clb_model_close(m);
     tiny_free(&file);

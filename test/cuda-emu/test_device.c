@@ -78,7 +78,7 @@ static void each_device_is_itself(void)
 static void why_there_is_none(void)
 {
     begin();
-    CHECK(refused(2, CLB_USAGE, "there is no device 2: see 'nvidia-smi -L'"));
+    CHECK(refused(2, CLB_USAGE, "there is no device 2: there are 0 to 1"));
     emu_devices(1, GB);
     CHECK(refused(1, CLB_USAGE, "there is no device 1: the only one is 0"));
     CHECK(refused(UINT32_MAX, CLB_USAGE, "there is no device 4294967295"));
