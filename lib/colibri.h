@@ -180,7 +180,7 @@ struct colibri_model_info {
     /* The GPU has failed for good: from now on all that needs it fails in this process. Known when
      * the call that met the failure returns or calls back. */
     bool device_lost;
-    bool device_unused;  /* no_device is about a GPU that is there: the driver shows it */
+    bool device_unused; /* no_device is about a GPU that is there: the driver shows it */
 };
 COLIBRI_API int colibri_model_info(const struct colibri_model *model,
                                    struct colibri_model_info *info);

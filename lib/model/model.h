@@ -66,7 +66,7 @@ struct clb_model {
     struct clb_ledger device;  /* all memory of the device */
     char why_cpu[512];         /* what "auto" found instead of a device; "": nothing to say */
     bool device_lost;          /* it fails for good */
-    bool device_unused;        /* that is about a device that the driver shows */
+    bool device_unused;        /* why_cpu is about one that the driver shows */
     char offload[420];         /* of experts that do not fit there; "": all do, or unknown */
     const uint8_t *pinned_at;  /* in the mapping: what is registered with the device; or NULL */
     char pinned[200];          /* how experts are copied; "": they are not */
