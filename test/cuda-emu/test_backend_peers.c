@@ -69,7 +69,7 @@ static void without_direct_access(void)
         CHECK(rig_open(&g, &o));
         const char *text = g.op->describe(g.be);
         CHECK_HAS(text, "device 2, Emulated GPU, sm_80");
-        CHECK_HAS(text, "; experts also on device 0 (Emulated GPU, sm_80, 130 MB to use, ");
+        CHECK_HAS(text, "; experts also on device 0 (Emulated GPU, sm_80, 65.0 MB to use, ");
         CHECK_HAS(text, how ? "copies through the host), device 1" : "direct copies), device 1");
         rig_close(&g);
         emu_streams_late(true, 5);
