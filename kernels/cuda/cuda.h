@@ -269,7 +269,8 @@ struct clb_acts {
     struct clb_cuda_dnn_rows dnn;
     struct clb_kv_pool *pool;
     struct clb_cuda_shape pass_shape;
-    bool deferred; /* stages enqueue nothing: the end of the pass launches a graph */
+    bool under_way; /* since begin, until the host has waited for its end; still if it failed */
+    bool deferred;  /* stages enqueue nothing: the end of the pass launches a graph */
     struct clb_cuda_graph graph[CLB_CUDA_GRAPHS];
     uint64_t n_replay;
     bool no_graphs;        /* they cannot be recorded here */
@@ -442,6 +443,7 @@ static inline uint32_t clb_cuda_share(const struct clb_backend *be, uint32_t lay
 bool clb_cuda_shares_reserve(struct clb_backend *be, uint64_t left, uint64_t run_bytes,
                              struct clb_err *err);
 void clb_cuda_shares_free(struct clb_backend *be);
+/* Whether the first device or a peer is to have the expert, and has it not yet. */
 bool clb_cuda_experts_want(const struct clb_backend *be, uint32_t layer, uint32_t expert);
 bool clb_cuda_shares_upload(struct clb_backend *be, uint32_t layer, uint32_t expert,
                             const uint8_t *block, struct clb_err *err);

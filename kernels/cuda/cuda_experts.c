@@ -25,7 +25,6 @@ static uint64_t largest_block(const struct clb_reader *r)
 
 static void count(struct clb_cuda_experts *x, const struct clb_reader *r)
 {
-
     for (uint32_t i = 0; i < r->n_expert_layers; i++) {
         uint32_t n = r->experts[i].count;
 

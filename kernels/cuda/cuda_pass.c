@@ -109,12 +109,28 @@ static bool send(struct clb_acts *x, struct clb_err *err)
                        "starting a pass");
 }
 
+/* A pass that failed may have left work on its streams, which reads and writes what this one is
+ * about to write. */
+static bool drain(const struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
+{
+    bool ok = clb_cuda_ok(cudaStreamSynchronize(x->stream), err, "the pass before");
+
+    for (unsigned i = 0; ok && i < be->n_peer; i++)
+        ok = clb_cuda_ok(cudaStreamSynchronize(x->peer[i].stream), err, "the pass before");
+    if (ok && x->host.stream)
+        ok = clb_cuda_ok(cudaStreamSynchronize(x->host.stream), err, "the pass before");
+    x->under_way = !ok;
+    return ok;
+}
+
 bool clb_cuda_begin(struct clb_backend *be, struct clb_acts *x, const struct clb_weights *w,
                     const struct clb_pass *p, struct clb_err *err)
 {
     if (!check(be, x, w, p, err) ||
-        !clb_cuda_ok(cudaSetDevice(be->device), err, "choosing the device"))
+        !clb_cuda_ok(cudaSetDevice(be->device), err, "choosing the device") ||
+        (x->under_way && !drain(be, x, err)))
         return false;
+    x->under_way = true;
     x->p = p;
     x->pool = p->seq[0]->pool;
     x->last_position = 0;
@@ -253,9 +269,12 @@ static bool bring_all(struct clb_backend *be, struct clb_acts *x, float *out, st
 
 bool clb_cuda_logits(struct clb_backend *be, struct clb_acts *x, float *out, struct clb_err *err)
 {
-    return (x->deferred ? clb_cuda_graph_run(be, x, err) : clb_cuda_output(be, x, err)) &&
-           bring_all(be, x, out, err) &&
-           clb_cuda_ok(cudaStreamSynchronize(x->stream), err, "a pass");
+    bool ok = (x->deferred ? clb_cuda_graph_run(be, x, err) : clb_cuda_output(be, x, err)) &&
+              bring_all(be, x, out, err) &&
+              clb_cuda_ok(cudaStreamSynchronize(x->stream), err, "a pass");
+
+    x->under_way = !ok;
+    return ok;
 }
 
 bool clb_cuda_fetch(struct clb_backend *be, struct clb_acts *x, uint32_t i, float *out,

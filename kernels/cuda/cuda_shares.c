@@ -99,7 +99,7 @@ static void keep_room(struct clb_backend *be, uint64_t room)
 {
     const struct clb_reader *r = be->host->reader;
 
-    for (uint32_t l = 0; l < r->n_expert_layers && be->experts.n_local > room; l++) {
+    for (uint32_t l = 0; be->experts.n_local > room; l = (l + 1) % r->n_expert_layers) {
         uint32_t *share = shares_of(be, &r->experts[l]);
 
         if (share[0] < share[1]) {

@@ -123,6 +123,14 @@ static inline void small_arch(struct clb_arch *a)
     a->n_layer = 1;
     a->n_expert = a->layer_experts[0] = 4;
 }
+/* Twelve experts in each of two layers, four of them for a row: some fit, some do not. */
+static inline void twelve_arch(struct clb_arch *a, uint32_t expert_size)
+{
+    tiny_arch(a);
+    a->n_expert = a->layer_experts[0] = a->layer_experts[1] = 12;
+    a->top_k = 4;
+    a->expert_size = expert_size;
+}
 /* Of `a`, on the device; `expert`: the type of the experts, the rest is int8. */
 static inline struct rig_options small_options(const struct clb_arch *a, enum clb_dtype expert)
 {
@@ -160,6 +168,30 @@ static inline bool try_all(const struct rig_options *o, uint32_t rows, uint32_t 
     snprintf(why, 512, "%s", ok ? "" : err.text);
     rig_close(&g);
     return ok;
+}
+
+/* The same while the n-th call from now of that name fails: it says that, and gives all back. True
+ * if it has failed; else there are fewer calls. */
+static inline bool fails_at(const struct rig_options *o, uint32_t rows, uint32_t chunk,
+                            const char *call, int n)
+{
+    char why[512];
+
+    emu_fail(call, n, cudaErrorIllegalAddress);
+    bool failed = !try_all(o, rows, chunk, why);
+    emu_fail(call, 0, cudaSuccess);
+    CHECK_EQ(emu_leaks(), 0);
+    if (failed && !strstr(why, cudaGetErrorString(cudaErrorIllegalAddress))) {
+        printf("# %s, call %d: %s\n", call, n, why);
+        CHECK(!"the cause is told");
+    }
+    return failed;
+}
+
+/* The last test of a program. */
+static inline void nothing_leaks(void)
+{
+    CHECK_EQ(emu_leaks(), 0);
 }
 
 /* -- against the CPU --------------------------------------------------------------------------- */

@@ -255,11 +255,6 @@ static void threads_share_the_device(void)
     emu_devices(1, (size_t)1 << 30);
 }
 
-static void nothing_leaks(void)
-{
-    CHECK_EQ(emu_leaks(), 0);
-}
-
 int main(void)
 {
     rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);

@@ -64,11 +64,6 @@ static void scaled(void)
     check_model("sparsemixer", &a, CLB_F32, rig_bound[CLB_F32]);
 }
 
-static void nothing_leaks(void)
-{
-    CHECK_EQ(emu_leaks(), 0);
-}
-
 int main(void)
 {
     rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);

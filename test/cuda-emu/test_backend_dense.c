@@ -236,11 +236,6 @@ static void bad_libraries(void)
     tiny_free(&file);
 }
 
-static void nothing_leaks(void)
-{
-    CHECK_EQ(emu_leaks(), 0);
-}
-
 int main(void)
 {
     rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);

@@ -287,11 +287,6 @@ static void nothing_compiles(void)
     tiny_free(&file);
 }
 
-static void nothing_leaks(void)
-{
-    CHECK_EQ(emu_leaks(), 0);
-}
-
 int main(void)
 {
     rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);

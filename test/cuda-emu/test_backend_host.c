@@ -92,13 +92,9 @@ static void near_and_with_the_same_bits(void)
 
 /* -- who has which ----------------------------------------------------------------------------- */
 
-/* Twelve experts in each of two layers, four of them for a row. */
 static void build_twelve(struct tiny *file, struct clb_arch *a)
 {
-    tiny_arch(a);
-    a->n_expert = a->layer_experts[0] = a->layer_experts[1] = 12;
-    a->top_k = 4;
-    a->expert_size = 192;
+    twelve_arch(a, 192);
     CHECK(tiny_build(file, &(struct tiny_options){
                                .arch = a, .seed = 6, .expert = CLB_INT8, .dense = CLB_F16 }));
 }
@@ -197,7 +193,9 @@ static void auto_measures(void)
         struct rig_options o = on_cpu(&file, slots);
 
         o.offload = CLB_OFFLOAD_AUTO;
-        if (!rig_open(&g, &o))
+        bool is_open = rig_open(&g, &o);
+        CHECK(is_open);
+        if (!is_open)
             continue;
         const char *text = g.op->device->offload(g.be);
         printf("# %s\n", text);
@@ -262,7 +260,6 @@ static void every_call_may_fail(void)
         "cudaEventSynchronize", "cudaStreamCreateWithFlags",
     };
     struct clb_arch a;
-    char why[512];
 
     tiny_arch(&a);
     for (int mode = CLB_OFFLOAD_CPU; mode <= CLB_OFFLOAD_AUTO; mode++)
@@ -273,17 +270,59 @@ static void every_call_may_fail(void)
             o.model = (struct tiny_options){ .arch = &a, .expert = CLB_INT8, .dense = CLB_INT8 };
             o.max_rows = 3;
             bool failed = true;
-            for (int n = 1; failed; n += n + n / 2 + 1) {
-                emu_fail(call[i], n, cudaErrorIllegalAddress);
-                failed = !try_all(&o, 3, 1, why);
-                emu_fail(call[i], 0, cudaSuccess);
-                CHECK_EQ(emu_leaks(), 0);
-                if (failed && !strstr(why, cudaGetErrorString(cudaErrorIllegalAddress))) {
-                    printf("# %s, call %d: %s\n", call[i], n, why);
-                    CHECK(!"the cause is told");
-                }
-            }
+            for (int n = 1; failed; n += n + n / 2 + 1)
+                failed = fails_at(&o, 3, 1, call[i], n);
         }
+}
+
+/* A pass that ends well: how often the host has waited. */
+static uint64_t waits_of(struct rig *g, const struct rig_batch *b)
+{
+    uint64_t before = emu_calls("cudaStreamSynchronize");
+
+    CHECK(rig_run(g, b));
+    return emu_calls("cudaStreamSynchronize") - before;
+}
+
+/* After a pass that failed anywhere the next one has its bits, and waits first for what the other
+ * has left on three streams: its own, that of the CPU's results, and the other device's. */
+static void a_failed_pass_leaves_nothing(void)
+{
+    enum { LEFT = 600 << 10 };
+    const struct cut whole = { 1, 12, 12 };
+    static float got[LENGTH][VOCAB];
+    struct rig_batch b = {
+        .n_seq = 1, .chunk = 12, .ids = { ids }, .length = { 12 }, .out = { got[0] }
+    };
+    struct clb_arch a;
+    struct tiny file;
+    struct rig g;
+
+    build_twelve(&file, &a);
+    struct rig_options o = on_cpu(&file, 6);
+    o.max_rows = 12;
+    o.devices = (struct clb_devices){ 2, { 1, 0 } };
+    void *p = occupy(0, MEMORY - LEFT);
+    float *want = run(&o, whole);
+    CHECK(rig_open(&g, &o));
+    bool failed = true;
+    uint64_t usual = waits_of(&g, &b);
+    for (int n = 1; failed; n++) {
+        emu_streams_late(true, (uint64_t)n);
+        emu_fail("cudaMemcpyAsync", n, cudaErrorUnknown);
+        b.ids[0] = ids + 20; /* other rows, other experts */
+        failed = !rig_run(&g, &b);
+        b.ids[0] = ids;
+        emu_fail("cudaMemcpyAsync", 0, cudaSuccess);
+        CHECK(failed || n > 8);
+        CHECK_EQ(waits_of(&g, &b), usual + (failed ? 3 : 0));
+        CHECK(!memcmp(want, got, 12 * sizeof got[0]));
+        emu_streams_late(false, 0);
+    }
+    rig_close(&g);
+    cudaFree(p);
+    free(want);
+    tiny_free(&file);
 }
 
 /* -- through model and session ----------------------------------------------------------------- */
@@ -443,11 +482,6 @@ static void auto_leaves_a_device_that_is_too_small(void)
     tiny_free(&file);
 }
 
-static void nothing_leaks(void)
-{
-    CHECK_EQ(emu_leaks(), 0);
-}
-
 int main(void)
 {
     rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);
@@ -458,6 +492,7 @@ int main(void)
     TEST(auto_measures);
     TEST(a_missing_wait_is_found);
     TEST(every_call_may_fail);
+    TEST(a_failed_pass_leaves_nothing);
     TEST(sessions_take_turns);
     TEST(auto_leaves_a_device_that_is_too_small);
     TEST(nothing_leaks);

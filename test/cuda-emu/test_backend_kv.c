@@ -8,7 +8,6 @@ static const struct rig_kv wide = { CLB_KV_F32, CLB_KV_F32 }, codes = { CLB_KV_I
 
 /* As shares of the largest logit: f32 from end to end; and codes, some of which are others because
  * what is stored is off by a rounding. */
-
 static void every_architecture(void)
 {
     struct clb_arch a;
@@ -140,6 +139,6 @@ int main(void)
     TEST(decoding_is_one_launch);
     TEST(blocks_can_be_copied);
     TEST(sizes_are_those_of_the_type);
-    CHECK_EQ(emu_leaks(), 0);
+    TEST(nothing_leaks);
     return test_result();
 }

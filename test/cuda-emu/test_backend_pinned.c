@@ -18,10 +18,7 @@ static void build(void)
     int fd = mkstemp(path);
     struct clb_arch a;
 
-    tiny_arch(&a);
-    a.n_expert = a.layer_experts[0] = a.layer_experts[1] = 12;
-    a.top_k = 4;
-    a.expert_size = 192;
+    twelve_arch(&a, 192);
     CHECK(tiny_build(&file, &(struct tiny_options){
                                 .arch = &a, .seed = 6, .expert = CLB_INT8, .dense = CLB_F16 }));
     CHECK(fd >= 0 && write(fd, file.bytes, file.n) == (ssize_t)file.n);

@@ -413,11 +413,6 @@ static void scheduler(void)
     close_model();
 }
 
-static void nothing_leaks(void)
-{
-    CHECK_EQ(emu_leaks(), 0);
-}
-
 int main(void)
 {
     rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);
