@@ -54,7 +54,8 @@ static bool choose(struct clb_backend *be, struct clb_cuda_blas_plan *p, void *r
     for (int i = 0; i < n; i++) {
         uint32_t split = 0, scheme = 0;
 
-        if (d->blas.algo_get(&r[i].algo, CLB_LT_CONFIG_SPLITK, &split, sizeof split, NULL) ||
+        if (r[i].state != CLB_LT_SUCCESS ||
+            d->blas.algo_get(&r[i].algo, CLB_LT_CONFIG_SPLITK, &split, sizeof split, NULL) ||
             d->blas.algo_get(&r[i].algo, CLB_LT_CONFIG_REDUCTION, &scheme, sizeof scheme, NULL) ||
             split > 1 || scheme)
             continue;

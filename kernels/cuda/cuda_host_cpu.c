@@ -1,5 +1,6 @@
 /* cuda_host_cpu.c - the CPU's side of cuda_host.h: the CPU backend's own stage, on rows and routes
  * that come from elsewhere. Of its activations only what ExpertCompute needs is there. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"

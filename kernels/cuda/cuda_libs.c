@@ -78,7 +78,6 @@ bool clb_cuda_blas_open(struct clb_cuda_blas *b)
         ENTRY("MatmulPreferenceDestroy", pref_destroy),
         ENTRY("MatmulPreferenceSetAttribute", pref_set),
         ENTRY("MatmulAlgoGetHeuristic", heuristic),
-        ENTRY("MatmulAlgoCheck", algo_check),
         ENTRY("MatmulAlgoConfigGetAttribute", algo_get),
         ENTRY("Matmul", matmul),
     };
@@ -142,7 +141,7 @@ void clb_cuda_dnn_close(struct clb_cuda_dnn *d)
     close_table(&d->lib);
 }
 
-/* Of these only the version is asked. */
+/* For the description only the version is asked of these. */
 struct dnn {
     struct clb_cuda_lib lib;
     size_t (*version)(void);

@@ -52,8 +52,6 @@ struct clb_cuda_blas {
     int (*pref_set)(void *pref, int what, const void *value, size_t bytes);
     int (*heuristic)(void *handle, void *desc, void *a, void *b, void *c, void *d, void *pref,
                      int wanted, struct clb_lt_result *result, int *found);
-    int (*algo_check)(void *handle, void *desc, void *a, void *b, void *c, void *d,
-                      const struct clb_lt_algo *algo, struct clb_lt_result *result);
     int (*algo_get)(const struct clb_lt_algo *algo, int what, void *value, size_t bytes,
                     size_t *written);
     /* alpha, beta: host memory. Column-major, as all of it. */

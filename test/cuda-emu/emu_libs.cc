@@ -198,22 +198,12 @@ static int heuristic(void *handle, void *desc, void *a, void *b, void *c, void *
     if (!fits(check(desc, DESC, call), check(a, LAYOUT, call), lb, check(c, LAYOUT, call),
               check(d, LAYOUT, call)))
         return NOT_SUPPORTED;
+    if (wanted > 1) { /* one that it has looked at, and that cannot be used */
+        choose(&result[*found], lb->cols, false);
+        result[*found].algo.data[3] = 1;
+        result[(*found)++].state = NOT_SUPPORTED;
+    }
     choose(&result[(*found)++], lb->cols, p->reductions != 0 && p->workspace >= 1 << 20);
-    return CLB_LT_SUCCESS;
-}
-
-static int algo_check(void *handle, void *desc, void *a, void *b, void *c, void *d,
-                      const clb_lt_algo *algo, clb_lt_result *result)
-{
-    const char *call = "cublasLtMatmulAlgoCheck";
-
-    check(handle, HANDLE, call);
-    if (algo->data[0] != ALGO ||
-        !fits(check(desc, DESC, call), check(a, LAYOUT, call), check(b, LAYOUT, call),
-              check(c, LAYOUT, call), check(d, LAYOUT, call)))
-        return NOT_SUPPORTED;
-    choose(result, 64, false);
-    result->algo = *algo;
     return CLB_LT_SUCCESS;
 }
 
@@ -284,7 +274,7 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *x, vo
         *(const float *)beta != 0)
         return NOT_SUPPORTED;
     choose(&chosen, b.cols, workspace != nullptr && workspace_bytes >= 1 << 20);
-    if (algo && algo->data[0] != ALGO)
+    if (algo && (algo->data[0] != ALGO || algo->data[3]))
         return INVALID_VALUE;
     uint64_t parts = (algo ? *algo : chosen.algo).data[1];
     need_device(x, ((a.cols - 1) * (uint64_t)a.ld + a.rows) * 2, "A");
@@ -331,7 +321,6 @@ static const struct {
     BLAS("MatmulPreferenceDestroy", destroy),
     BLAS("MatmulPreferenceSetAttribute", pref_set),
     BLAS("MatmulAlgoGetHeuristic", heuristic),
-    BLAS("MatmulAlgoCheck", algo_check),
     BLAS("MatmulAlgoConfigGetAttribute", algo_get),
     BLAS("Matmul", matmul),
     { "libcudnn.so.9", "cudnnGetVersion", emu_dnn_function("cudnnGetVersion") },
