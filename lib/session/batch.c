@@ -64,7 +64,7 @@ static void carve(struct clb_batch *b, struct clb_carver *c, uint32_t max_logits
 
 /* `o` is resolved. */
 static bool run_options(struct clb_runner_options *r, const struct clb_batch_options *o,
-                        const struct clb_model *m, struct clb_err *err)
+                        struct clb_model *m, struct clb_err *err)
 {
     struct clb_batch none = { .max_sessions = o->max_sessions, .context = o->context };
     struct clb_carver c = { 0 };
@@ -252,9 +252,10 @@ static void give_prompts(struct clb_batch *b, struct budget *left)
 static uint32_t count_candidates(const struct clb_batch *b, const struct clb_session *s)
 {
     uint32_t n = s->reads_logits ? 0 : clb_sampling_candidates(&s->sampling);
-    uint32_t most = clb_most_candidates(b->run.model);
 
-    return n > most ? 0 : least_of(n, b->run.model->reader.arch.vocab_size);
+    return !n || n > clb_most_candidates(b->run.model)
+               ? 0
+               : least_of(n, b->run.model->reader.arch.vocab_size);
 }
 
 /* Puts the pass together. */

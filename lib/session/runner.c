@@ -254,9 +254,9 @@ bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err)
     return true;
 }
 
-uint32_t clb_most_candidates(const struct clb_model *m)
+uint32_t clb_most_candidates(struct clb_model *m)
 {
-    const struct clb_device_ops *d = m->op->device;
+    const struct clb_device_ops *d = clb_model_place(m).op->device;
 
     return d ? d->candidates(m->reader.arch.vocab_size) : 0;
 }

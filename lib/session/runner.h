@@ -9,7 +9,7 @@
 
 struct clb_runner_options {
     struct clb_acts_shape acts;
-    bool kv_default;      /* of the plan instead of the type in there */
+    bool kv_default;      /* the type that suits file and backend instead of acts.kv_dtype */
     uint32_t n_block;     /* of the KV pool */
     uint64_t host_bytes;  /* that the owner will carve from `host` */
     uint64_t aside_bytes; /* host memory that the owner allocates itself: planned and counted with
@@ -61,8 +61,9 @@ void clb_runner_add(struct clb_runner *r, struct clb_kv_seq *kv, const int32_t *
 /* Computes; logits [n_logit][vocab], candidates into r->candidate. On success the lengths of the
  * sequences are raised, on failure nothing has changed. */
 bool clb_runner_pass(struct clb_runner *r, float *logits, struct clb_err *err);
-/* The most candidates of a row; 0: rows are whole in any case. */
-uint32_t clb_most_candidates(const struct clb_model *m);
+/* The most candidates of a row; 0: rows are whole in any case. At any time: before the first run
+ * opens, of the backend that "auto" has taken so far. */
+uint32_t clb_most_candidates(struct clb_model *m);
 /* Outside of passes: row i of the logits of the last one, of which only candidates have come. */
 bool clb_runner_fetch(struct clb_runner *r, uint32_t i, float *out, struct clb_err *err);
 
