@@ -117,8 +117,8 @@ struct colibri_load_options {
      * limit of locked memory (RLIMIT_MEMLOCK) or the memory is too small. */
     bool mlock;
     int32_t numa; /* enum colibri_numa */
-    /* Of GPUs, from here on. With backend "cpu" all must be 0 (COLIBRI_USAGE); where "auto" takes
-     * the CPU they have no effect. */
+    /* Of GPUs, from here on. With backend "cpu" all but on_upload and its argument must be 0
+     * (COLIBRI_USAGE); where "auto" takes the CPU they have no effect. */
     uint32_t device; /* which GPU, where n_devices is 0 */
     /* Several GPUs: the first one runs all but the experts, which are spread over all of them. The
      * results have the bits of one. */
@@ -175,8 +175,8 @@ struct colibri_model_info {
     /* Why backend "auto" did not take a GPU; "": this build has none. Auto decides when the first
      * batch opens, or colibri_infer is called for the first time: ask again then. */
     const char *no_device;
-    const char *offload; /* of experts that do not fit on the GPU, in words; "": all do, or it was
-                            not decided yet */
+    const char *offload; /* of experts that do not fit on the GPU, in words; "": all do, or not
+                            decided yet. Batches that open may change it: read it while none does */
     /* The GPU has failed for good: from now on all that needs it fails in this process. Known when
      * the call that met the failure returns or calls back. */
     bool device_lost;

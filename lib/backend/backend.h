@@ -126,8 +126,9 @@ struct clb_device_ops {
     /* Where experts are that do not fit, and why, for people; "": all fit, or not decided yet. */
     const char *(*offload)(const struct clb_backend *be);
     /* Memory of the host that experts are copied from: copies from it are direct until unpin_host.
-     * What may change when an upload or a stage returns is not `fixed`; what is may be read-only.
-     * Whole blocks, no overlap. Without a pass. */
+     * `fixed`: nobody writes there until then, and it may be read-only; else copies have read it
+     * when an upload or a stage returns. Ranges do not overlap, and a block lies in one of them.
+     * No pass runs meanwhile. */
     bool (*pin_host)(struct clb_backend *be, const void *at, uint64_t bytes, bool fixed,
                      struct clb_err *err);
     void (*unpin_host)(struct clb_backend *be, const void *at);
@@ -136,8 +137,8 @@ struct clb_device_ops {
                                 const struct clb_acts_shape *s);
     /* The most candidates that a row of so many logits can have: the others stay there. */
     uint32_t (*candidates)(uint32_t n_vocab);
-    /* Row i of the logits [n_logit] of the last pass, until the next one begins; inside a pass as
-     * the model counts them. */
+    /* Row i of the logits [n_logit] of the last pass, until the next one begins. Called as a pass
+     * is, with a turn or beside others. */
     bool (*fetch)(struct clb_backend *be, struct clb_acts *x, uint32_t i, float *out,
                   struct clb_err *err);
     /* After a failure: whether it is final, so that whatever this process asks of the devices from

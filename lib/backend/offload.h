@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* COPY: those used last are on the device, with the bits as if all were. CPU: which ones it
- * multiplies is decided once, in its own arithmetic. AUTO: what takes less time for a token. */
+/* COPY: those used last are on the device, with the bits as if all were. CPU: it multiplies them,
+ * in its own arithmetic; which ones is decided once. AUTO: what takes less time for a token. */
 enum clb_offload { CLB_OFFLOAD_COPY, CLB_OFFLOAD_CPU, CLB_OFFLOAD_AUTO };
 
 struct clb_offload_facts {

@@ -274,8 +274,7 @@ static uint32_t parse_set(struct clb_parser *p, size_t at)
 {
     uint32_t target, value, filters = 0, body = 0, node;
 
-    if (!clb_parse_next(p) ||
-        !(target = clb_parse_items(p, parse_any_target, ends_targets)))
+    if (!clb_parse_next(p) || !(target = clb_parse_items(p, parse_any_target, ends_targets)))
         return 0;
     bool simple = clb_parse_is_op(p, '=');
     if (!(node = clb_parse_node(p, simple ? CLB_N_SET : CLB_N_SET_BLOCK, at)))

@@ -34,9 +34,10 @@ void clb_experts_free(struct clb_experts *s);
 bool clb_experts_resize(struct clb_experts *s, uint64_t budget, struct clb_err *err);
 /* Bytes that a cache holds now. */
 uint64_t clb_experts_held_bytes(const struct clb_experts *s);
-/* From now on the blocks of a cache are registered with a device, and no longer when they are given
- * back; pins NULL: no block any more. False: one could not be, so none is. A block that cannot be
- * later on is the device's to notice. Nothing happens when there is no cache. */
+/* From now on each block of a cache is registered with a device for as long as the cache has it;
+ * pins NULL: no block is any more. False: one could not be registered, so none is. A block that
+ * joins later and cannot be is not an error: copies from it take another way. Nothing happens when
+ * there is no cache. */
 struct clb_experts_pins {
     bool (*pin)(void *arg, const void *at, uint64_t bytes, struct clb_err *err);
     void (*unpin)(void *arg, const void *at);

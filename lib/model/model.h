@@ -28,10 +28,10 @@ struct clb_model_options {
     struct clb_devices devices;            /* of backends that have several; none: the first */
     uint64_t gpu_memory;    /* most bytes of each device for all of it; 0: what is free */
     bool gpu_dense_library; /* bf16 and fp16 dense matrices by the library of the device's maker */
-    enum clb_offload offload; /* of experts that do not fit on the devices */
-    bool gpu_dense_widened;     /* int8 and int4 ones as well */
-    bool gpu_attention_library; /* attention of prompts by the maker's library */
-    clb_upload_fn *upload;    /* told how far the weights are on their way to a device; or NULL */
+    bool gpu_dense_widened; /* int8 and int4 ones as well */
+    bool gpu_attention_library; /* attention of prompts by the maker's library; only on a device */
+    enum clb_offload offload;   /* of experts that do not fit on the devices */
+    clb_upload_fn *upload;      /* told how far the weights are on their way to a device; or NULL */
     void *upload_arg;
 };
 

@@ -498,7 +498,8 @@ static void gather_units(struct clb_sampler *s, const float *logits, float max, 
 static void filter(struct clb_sampler *s, const struct clb_sampling *o, const float *logits,
                    float max)
 {
-    bool by_k = o->top_k > 0 && o->top_k<s->n_logit, by_p = o->top_p> 0 && o->top_p < 1;
+    bool by_k = o->top_k > 0 && o->top_k < s->n_logit;
+    bool by_p = o->top_p > 0 && o->top_p < 1;
     float reach = LOWEST;
     uint64_t sum;
 

@@ -33,8 +33,8 @@ enum { CLB_REPETITION_WINDOW = 64 };
 /* CLB_USAGE naming the field that is out of range (or not a number). */
 bool clb_sampling_check(const struct clb_sampling *s, struct clb_err *err);
 
-/* How many of the largest logits decide every choice (ties: those of the lowest ids); 0: all may.
- */
+/* How many of the largest logits decide every choice (of equal ones those of the lowest ids); 0:
+ * any logit may. */
 uint32_t clb_sampling_candidates(const struct clb_sampling *s);
 
 /* Scratch for one thread, sized for a vocabulary; sampling allocates nothing. */
