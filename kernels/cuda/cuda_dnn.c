@@ -205,7 +205,7 @@ bool clb_cuda_dnn_choose(struct clb_backend *be, struct clb_err *err)
         }
     }
     const bool all_ours = be->dnn.n_layer == 0; /* in any case */
-    atomic_init(&be->dnn.kv, CLB_KV_F16);
+    be->dnn.kv = CLB_KV_F16;
     describe(be, CLB_KV_F16, why, NULL);
     describe(be, CLB_KV_F32, why, all_ours ? NULL : "a KV cache in f32");
     describe(be, CLB_KV_INT8, why, all_ours ? NULL : "a KV cache in int8");
@@ -214,7 +214,11 @@ bool clb_cuda_dnn_choose(struct clb_backend *be, struct clb_err *err)
 
 const char *clb_cuda_dnn_text(const struct clb_backend *be)
 {
-    return be->dnn.text[atomic_load(&be->dnn.kv)];
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&be->lock; /* taking it changes nothing */
+    pthread_mutex_lock(lock);
+    enum clb_kv_dtype kv = be->dnn.kv;
+    pthread_mutex_unlock(lock);
+    return be->dnn.text[kv];
 }
 
 void clb_cuda_dnn_close_library(struct clb_backend *be)
@@ -256,7 +260,9 @@ void clb_cuda_dnn_lay_out(struct clb_acts *x, struct clb_carver *c, const struct
 
 bool clb_cuda_dnn_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
 {
-    atomic_store(&be->dnn.kv, (int)x->shape.kv_dtype);
+    pthread_mutex_lock(&be->lock);
+    be->dnn.kv = x->shape.kv_dtype;
+    pthread_mutex_unlock(&be->lock);
     if (!serves(be, x))
         return true;
     x->dnn.run = clb_new(x->shape.max_seqs, sizeof *x->dnn.run, err);

@@ -3,7 +3,6 @@
 #ifndef CLB_KERNELS_CUDA_CUDA_DNN_H
 #define CLB_KERNELS_CUDA_CUDA_DNN_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -62,8 +61,9 @@ struct clb_cuda_dnn_use {
     bool *takes;      /* [n_layer] owned */
     uint32_t n_layer; /* of which it takes so many, with a KV cache in f16 */
     char text[CLB_KV_INT8 + 1][CLB_CUDA_TEXT]; /* of the backend, by the type of the KV cache */
-    _Atomic int kv;                 /* of the activations that were made last; f16 before */
-    struct clb_cuda_dnn_work *idle; /* owned; under the lock */
+    /* under the lock of the backend */
+    enum clb_kv_dtype kv;           /* of the activations that were made last; f16 before */
+    struct clb_cuda_dnn_work *idle; /* owned */
 };
 
 /* Rows of one sequence, side by side and in order, whose attention is cuDNN's. */
