@@ -177,8 +177,7 @@ struct colibri_model_info {
     const char *no_device;
     const char *offload; /* of experts that do not fit on the GPU, in words; "": all do, or not
                             decided yet. Batches that open may change it: read it while none does */
-    /* The GPU has failed for good: from now on all that needs it fails in this process. Known when
-     * the call that met the failure returns or calls back. */
+    /* The GPU has failed for good; known when the call that met it returns or calls back. */
     bool device_lost;
     bool device_unused; /* no_device is about a GPU that is there: the driver shows it */
 };
