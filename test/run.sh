@@ -75,6 +75,8 @@ for g in "${groups[@]}"; do
     cuda-emu)
         for f in test/cuda-emu/test_*.c*; do
             stem=${f##*/} stem=${stem%.c*}
+            # what checkpoints and programs go through as well, at length
+            [[ -n $full || $stem != test_backend_@(archs|dnn|host|kv) ]] || continue
             add "cuda-emu/$stem" "$COLIBRI_SAN_BUILD" "$COLIBRI_SAN_BUILD/test/cuda-emu/$stem"
             [[ -z $full && $f != *.cu ]] || # in full: kernels as the host side calls them
                 add "cuda-emu/$stem-race" "$COLIBRI_BUILD" "$COLIBRI_BUILD/race/test/cuda-emu/$stem"
