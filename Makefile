@@ -60,9 +60,8 @@ LIB_SRC  += $(sort $(wildcard kernels/neon/*.c))
 endif
 
 CUDA_SRC := $(sort $(wildcard kernels/cuda/*.c))
-ifneq ($(CUDA),)
-LIB_SRC  += $(CUDA_SRC)
-endif
+# Plans for GPUs that are elsewhere are in every build.
+LIB_SRC  += $(if $(CUDA),$(CUDA_SRC),$(addprefix kernels/cuda/cuda_,layout.c sizes.c paper.c host_cpu.c))
 
 obj      = $(addprefix $(BUILD)/,$(addsuffix .o,$(1)))
 LIB     := $(BUILD)/libcolibri.a
@@ -139,6 +138,7 @@ examples: $(EXAMPLES:%=$(BUILD)/%)
 SMALL := $(filter lib/api/% lib/backend/% lib/base/% lib/chat/% lib/format/% lib/import/% lib/model/% \
                   lib/sample/sampling.c lib/session/% lib/token/added% lib/token/normal.c lib/token/program% \
                   lib/token/tables% lib/token/spm% lib/forward/% kernels/cpu/cpuid.c \
+                  $(addprefix kernels/cuda/cuda_,layout.c sizes.c paper.c) \
                   $(addprefix kernels/cpu/cpu_,acts.c attn_project.c attn_output.c backend.c embed.c \
                     logits.c mla.c moe% router.c),$(LIB_SRC))
 SMALL := $(filter-out $(addprefix lib/base/,crc.c fmath.c json.c pool.c) \

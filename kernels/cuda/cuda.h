@@ -5,7 +5,6 @@
 #ifndef CLB_KERNELS_CUDA_CUDA_H
 #define CLB_KERNELS_CUDA_CUDA_H
 
-#include <cuda_runtime_api.h>
 #include <pthread.h>
 
 #include "kernels/cuda/cuda_host.h"
@@ -23,6 +22,12 @@ static inline enum clb_cuda_kind clb_cuda_kind(enum clb_dtype t)
            : t == CLB_BF16 || t == CLB_MXFP4 ? CLB_CUDA_BRAIN
                                              : CLB_CUDA_HALF;
 }
+
+/* As the runtime's headers say, too. Sizes are counted in builds without them (cuda_layout.c,
+ * cuda_sizes.c); who calls the runtime includes cuda_call.h. */
+typedef struct CUstream_st *cudaStream_t;
+typedef struct CUevent_st *cudaEvent_t;
+typedef struct CUgraphExec_st *cudaGraphExec_t;
 
 /* -- memory ------------------------------------------------------------------------------------ */
 
@@ -323,8 +328,6 @@ struct clb_acts {
 
 /* -- cuda_memory.c ----------------------------------------------------------------------------- */
 
-/* A call of the runtime that failed: what was done, and its text. */
-bool clb_cuda_ok(cudaError_t e, struct clb_err *err, const char *what);
 /* What was launched since the last check; waits for it while stages are timed. */
 bool clb_cuda_launched(const struct clb_backend *be, struct clb_acts *x, struct clb_err *err,
                        const char *stage);
@@ -370,8 +373,7 @@ uint32_t clb_cuda_tensor_at(const struct clb_backend *be, const void *host);
 uint32_t clb_cuda_tensor_there(const struct clb_backend *be, const void *there);
 /* Where a tensor of the mapping lies on the device; NULL: NULL. */
 const void *clb_cuda_there(const struct clb_backend *be, const void *host);
-/* Sizes and copies of the matrices of heads. */
-uint64_t clb_cuda_per_head_bytes(const struct clb_weights *w);
+/* Copies of the matrices of heads. */
 bool clb_cuda_send_heads(struct clb_backend *be, struct clb_err *err);
 
 /* -- cuda_experts.c ---------------------------------------------------------------------------- */
@@ -380,7 +382,6 @@ bool clb_cuda_experts_open(struct clb_backend *be, struct clb_err *err);
 void clb_cuda_experts_close(struct clb_backend *be);
 /* As many slots as `bytes` hold. */
 bool clb_cuda_experts_resize(struct clb_backend *be, uint64_t bytes, struct clb_err *err);
-uint64_t clb_cuda_experts_least(const struct clb_backend *be);
 bool clb_cuda_experts_upload(struct clb_backend *be, uint32_t layer, uint32_t expert,
                              const uint8_t *block, bool *full, struct clb_err *err);
 bool clb_cuda_experts_settle(struct clb_backend *be, struct clb_err *err);
@@ -451,9 +452,6 @@ bool clb_cuda_shares_settle(struct clb_backend *be, struct clb_err *err);
 
 bool clb_cuda_spread_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
 void clb_cuda_spread_free(struct clb_backend *be, struct clb_acts *x);
-/* Pinned memory of all peers. */
-uint64_t clb_cuda_spread_host_bytes(const struct clb_backend *be, const struct clb_acts *x,
-                                    const struct clb_arch *a);
 /* Peers are given their rows of the layer, multiply them and send results back; a second call for
  * the layer does nothing. The pass's routes are known. After the join they are there. */
 bool clb_cuda_spread(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,
@@ -476,9 +474,6 @@ void clb_cuda_run_experts(const struct clb_backend *be, const struct clb_acts *x
 
 /* -- cuda_host.c: experts on the CPU; cuda_offload.c: whether there are any -------------------- */
 
-/* Pinned memory; 0: not needed. */
-uint64_t clb_cuda_host_bytes(const struct clb_backend *be, const struct clb_acts *x,
-                             const struct clb_arch *a);
 bool clb_cuda_host_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
 void clb_cuda_host_free(struct clb_backend *be, struct clb_acts *x);
 /* The rows of the layer are on their way; its routes are there. */
@@ -498,10 +493,6 @@ bool clb_cuda_offload_decide(struct clb_backend *be, uint64_t n_rest, uint64_t n
 
 /* -- cuda_acts.c ------------------------------------------------------------------------------- */
 
-uint64_t clb_cuda_acts_bytes(const struct clb_backend *be, const struct clb_arch *a,
-                             const struct clb_acts_shape *s);
-uint64_t clb_cuda_acts_host_bytes(const struct clb_backend *be, const struct clb_arch *a,
-                                  const struct clb_acts_shape *s);
 bool clb_cuda_acts_new(struct clb_backend *be, struct clb_acts **out, const struct clb_arch *a,
                        const struct clb_acts_shape *s, struct clb_err *err);
 void clb_cuda_acts_free(struct clb_backend *be, struct clb_acts *x);

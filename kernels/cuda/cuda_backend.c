@@ -1,5 +1,7 @@
 /* cuda_backend.c - the CUDA backend behind the contract of backend.h. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
+#include "kernels/cuda/cuda_sizes.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -122,28 +124,6 @@ static void cuda_watch(struct clb_backend *be, struct clb_pool_use *use)
 
 /* -- memory of the device ---------------------------------------------------------------------- */
 
-static uint64_t cuda_available(const struct clb_backend *be)
-{
-    uint64_t fixed = be->dense_bytes + be->head_bytes + clb_cuda_experts_least(be);
-
-    return be->budget > fixed ? be->budget - fixed : 0;
-}
-
-static bool cuda_holds(const struct clb_backend *be, struct clb_err *err)
-{
-    uint64_t dense = be->dense_bytes + be->head_bytes, experts = clb_cuda_experts_least(be);
-
-    if (cuda_available(be) > 0)
-        return true;
-    clb_fail(err, CLB_NO_SPACE,
-             "device %d: more than %" PRIu64 " bytes are needed there (dense weights %" PRIu64
-             ", some experts %" PRIu64 "), but %" PRIu64 " %s",
-             be->device, dense + experts, dense, experts, be->budget,
-             be->asked ? "is the limit of GPU memory; raise it"
-                       : "may be used; end other programs that use it, or choose another device");
-    return clb_err_place(err, NULL, be->asked ? "gpu_memory" : NULL, CLB_NO_OFFSET);
-}
-
 static bool cuda_reserve(struct clb_backend *be, uint64_t run_bytes, bool *wanted,
                          struct clb_err *err)
 {
@@ -172,22 +152,6 @@ static bool cuda_copies(const struct clb_backend *be)
 static const char *cuda_offload(const struct clb_backend *be)
 {
     return be->offload_text;
-}
-
-static bool cuda_kv_shape(struct clb_kv_shape *s, const struct clb_arch *a, enum clb_kv_dtype dtype,
-                          struct clb_err *err)
-{
-    if (clb_kv_shape_init(s, a, dtype)) {
-        s->v_bytes = clb_cuda_kv_part_bytes(dtype, clb_cuda_kv_values(dtype, s->value_dim));
-        s->k_bytes = clb_cuda_kv_values_at(dtype, s->key_dim);
-        s->k_scale_at = dtype == CLB_KV_INT8 ? s->k_bytes - CLB_KV_BLOCK * sizeof(float) : 0;
-        s->v_scale_at = dtype == CLB_KV_INT8 ? s->v_bytes - CLB_KV_BLOCK * sizeof(float) : 0;
-        s->head_bytes = s->k_bytes + s->v_bytes;
-        if (clb_mul(s->head_bytes, s->n_kv_head, &s->layer_bytes) &&
-            clb_mul(s->layer_bytes, s->n_layer, &s->block_bytes))
-            return true;
-    }
-    return clb_fail(err, CLB_USAGE, "a KV cache of this model is larger than memory can be");
 }
 
 /* An error that spoils a context (a kernel that went astray, memory that lost bits, a device that
@@ -275,8 +239,8 @@ static const struct clb_device_ops device = {
     .about = clb_cuda_about,
     .count = clb_cuda_devices,
     .bind = clb_cuda_bind,
-    .available = cuda_available,
-    .holds = cuda_holds,
+    .available = clb_cuda_available,
+    .holds = clb_cuda_holds,
     .reserve = cuda_reserve,
     .wants = clb_cuda_experts_want,
     .upload = clb_cuda_experts_upload,
@@ -290,7 +254,8 @@ static const struct clb_device_ops device = {
     .candidates = clb_cuda_most_candidates,
     .fetch = clb_cuda_fetch,
     .lost = cuda_lost,
-    .kv_shape = cuda_kv_shape,
+    .kv_shape = clb_cuda_kv_shape,
+    .plan = clb_cuda_plan,
     .memory = cuda_memory,
     .pinned = cuda_pinned,
 };

@@ -249,14 +249,6 @@ bool clb_cuda_dense_choose(struct clb_backend *be, struct clb_err *err)
     return true;
 }
 
-uint64_t clb_cuda_dense_bytes(const struct clb_backend *be, uint32_t i)
-{
-    const struct clb_tensor *t = &be->host->reader->tensors[i];
-    bool rows = be->dense_lib.of && be->dense_lib.of[i].plan;
-
-    return rows ? 2ull * t->spec.rows * t->spec.cols : t->size;
-}
-
 const struct clb_cuda_by_rows *clb_cuda_dense_of(const struct clb_backend *be,
                                                  const struct clb_matrix *m)
 {

@@ -12,8 +12,7 @@
 #include "lib/base/mem.h"
 
 enum { LEAST_ROWS = 32 }; /* fewer do not fill its blocks */
-enum { LEAST_ROOM = 64, PLANS = 32, WHY = 300 };
-enum { WORKSPACE = 4 << 20 }; /* most bytes of one; 256 are usual */
+enum { PLANS = 32, WHY = 300 };
 
 /* A handle and its plans: of one set of activations at a time. */
 struct clb_cuda_dnn_work {
@@ -68,17 +67,6 @@ static void put_work(struct clb_backend *be, struct clb_cuda_dnn_work *w)
     pthread_mutex_unlock(&be->lock);
 }
 
-/* Plans are compiled, so there are few: room is a power of two, or what the activations have. */
-static uint32_t room(uint32_t n, uint32_t most)
-{
-    uint32_t r = LEAST_ROOM;
-
-    while (r < n)
-        r *= 2;
-    most = (most + LEAST_ROOM - 1) / LEAST_ROOM * LEAST_ROOM;
-    return r < most ? r : most;
-}
-
 static struct clb_dnn_shape shape_of(const struct clb_arch *a, uint32_t n_query, uint32_t n_key)
 {
     return (struct clb_dnn_shape){ a->n_head,    a->n_kv_head, a->head_dim,
@@ -97,7 +85,7 @@ static struct clb_dnn_plan *plan_of(struct clb_backend *be, struct clb_cuda_dnn_
             p = &w->plan[i];
     }
     clb_dnn_plan_free(p, &be->dnn.lib);
-    return clb_dnn_plan_new(p, &be->dnn.lib, w->handle, s, WORKSPACE, err) ? p : NULL;
+    return clb_dnn_plan_new(p, &be->dnn.lib, w->handle, s, CLB_DNN_WORKSPACE, err) ? p : NULL;
 }
 
 /* -- which layers ------------------------------------------------------------------------------ */
@@ -139,7 +127,7 @@ static const char *why_not(const struct clb_backend *be, const struct clb_arch *
  * *why: there are none. */
 static bool try_one(struct clb_backend *be, char *why, size_t n, struct clb_err *err)
 {
-    const struct clb_dnn_shape s = shape_of(be->host->arch, LEAST_ROOM, LEAST_ROOM);
+    const struct clb_dnn_shape s = shape_of(be->host->arch, CLB_DNN_LEAST_ROOM, CLB_DNN_LEAST_ROOM);
     struct clb_err e = { 0 };
     struct clb_cuda_dnn_work *w = new_work(be, err);
 
@@ -237,33 +225,12 @@ void clb_cuda_dnn_close_library(struct clb_backend *be)
 
 /* -- activations ------------------------------------------------------------------------------- */
 
-static bool serves(const struct clb_backend *be, const struct clb_acts *x)
-{
-    return be->dnn.n_layer && x->shape.kv_dtype == CLB_KV_F16;
-}
-
-void clb_cuda_dnn_lay_out(struct clb_acts *x, struct clb_carver *c, const struct clb_backend *be,
-                          const struct clb_arch *a)
-{
-    uint64_t rows = room(x->shape.max_rows, x->shape.max_rows);
-    uint64_t keys = room(x->shape.max_context, x->shape.max_context);
-    struct clb_cuda_dnn_rows *r = &x->dnn;
-
-    if (!serves(be, x))
-        return;
-    r->q = clb_carve_rows(c, rows, (uint64_t)a->n_head * a->head_dim, sizeof *r->q);
-    r->out = clb_carve_rows(c, rows, (uint64_t)a->n_head * a->value_dim, sizeof *r->out);
-    r->k = clb_carve_rows(c, keys, (uint64_t)a->n_kv_head * a->head_dim, sizeof *r->k);
-    r->v = clb_carve_rows(c, keys, (uint64_t)a->n_kv_head * a->value_dim, sizeof *r->v);
-    r->workspace = clb_carve(c, WORKSPACE, 1);
-}
-
 bool clb_cuda_dnn_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
 {
     pthread_mutex_lock(&be->lock);
     be->dnn.kv = x->shape.kv_dtype;
     pthread_mutex_unlock(&be->lock);
-    if (!serves(be, x))
+    if (!clb_cuda_dnn_serves(be, x))
         return true;
     x->dnn.run = clb_new(x->shape.max_seqs, sizeof *x->dnn.run, err);
     if (!x->dnn.run)
@@ -348,8 +315,9 @@ static bool one_run(struct clb_backend *be, struct clb_acts *x, const struct clb
                     uint32_t i, struct clb_err *err)
 {
     const struct clb_cuda_dnn_run *r = &x->dnn.run[i];
-    const struct clb_dnn_shape s = shape_of(be->host->arch, room(r->n_row, x->shape.max_rows),
-                                            room(r->n_key, x->shape.max_context));
+    const struct clb_dnn_shape s =
+        shape_of(be->host->arch, clb_cuda_dnn_room(r->n_row, x->shape.max_rows),
+                 clb_cuda_dnn_room(r->n_key, x->shape.max_context));
     struct clb_dnn_plan *p = plan_of(be, x->dnn.work, &s, err);
     const struct clb_dnn_args a = {
         .q = x->dnn.q,

@@ -54,6 +54,8 @@ bool clb_dnn_plan_run(struct clb_dnn_plan *p, const struct clb_cuda_dnn *dnn, vo
 /* -- cuda_dnn.c -------------------------------------------------------------------------------- */
 
 struct clb_cuda_dnn_work; /* a handle, and plans */
+enum { CLB_DNN_LEAST_ROOM = 64 };
+enum { CLB_DNN_WORKSPACE = 4 << 20 }; /* most bytes of one; 256 are usual */
 enum { CLB_CUDA_TEXT = 1200 }; /* room for the description of the backend */
 struct clb_cuda_dnn_use {
     bool asked;
@@ -83,7 +85,6 @@ struct clb_cuda_dnn_rows {
 struct clb_acts;
 struct clb_arch;
 struct clb_backend;
-struct clb_carver;
 struct clb_cuda_attention;
 /* Only if that was asked for: fails without the library. */
 bool clb_cuda_dnn_open_library(struct clb_backend *be, struct clb_err *err);
@@ -92,9 +93,12 @@ void clb_cuda_dnn_close_library(struct clb_backend *be);
 bool clb_cuda_dnn_choose(struct clb_backend *be, struct clb_err *err);
 /* The backend's description, if it was asked for. */
 const char *clb_cuda_dnn_text(const struct clb_backend *be);
-/* Memory of activations, and what they need beside it. */
-void clb_cuda_dnn_lay_out(struct clb_acts *x, struct clb_carver *c, const struct clb_backend *be,
-                          const struct clb_arch *a);
+/* Room in a plan for n rows or keys, where activations have room for `all`: a power of two, or what
+ * they have, since plans are compiled and should be few. In cuda_layout.c. */
+uint32_t clb_cuda_dnn_room(uint32_t n, uint32_t all);
+/* It has a part in passes with these activations. In cuda_layout.c. */
+bool clb_cuda_dnn_serves(const struct clb_backend *be, const struct clb_acts *x);
+/* What activations need beside their memory. */
 bool clb_cuda_dnn_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err);
 void clb_cuda_dnn_free(struct clb_backend *be, struct clb_acts *x);
 /* Whether n rows of one sequence will be its: they are then noted. */

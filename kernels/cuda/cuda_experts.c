@@ -3,6 +3,8 @@
  * layer come in groups of at most half the slots, so that a group is copied while the one before it
  * is multiplied: what is copied over is never a slot of that one. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
+#include "kernels/cuda/cuda_sizes.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -10,30 +12,6 @@
 #include "lib/base/mem.h"
 
 enum { CHUNK_BYTES = 256 << 20 };
-
-/* -- sizes ------------------------------------------------------------------------------------- */
-
-static uint64_t largest_block(const struct clb_reader *r)
-{
-    uint64_t most = 0;
-
-    for (uint32_t i = 0; i < r->n_expert_layers; i++)
-        for (uint32_t e = 0; e < r->experts[i].count; e++)
-            most = r->experts[i].size[e] > most ? r->experts[i].size[e] : most;
-    return (most + 255) & ~UINT64_C(255);
-}
-
-static void count(struct clb_cuda_experts *x, const struct clb_reader *r)
-{
-    for (uint32_t i = 0; i < r->n_expert_layers; i++) {
-        uint32_t n = r->experts[i].count;
-
-        x->first[r->experts[i].layer] = x->n_expert;
-        x->n_expert += n;
-    }
-    x->n_local = x->n_expert;                   /* until shares are decided */
-    x->least = x->n_local < 2 ? x->n_local : 2; /* one is multiplied, one is copied */
-}
 
 static bool open_events(struct clb_cuda_experts *x, struct clb_err *err)
 {
@@ -49,15 +27,9 @@ static bool open_events(struct clb_cuda_experts *x, struct clb_err *err)
 bool clb_cuda_experts_open(struct clb_backend *be, struct clb_err *err)
 {
     struct clb_cuda_experts *x = &be->experts;
-    const struct clb_reader *r = be->host->reader;
 
-    x->slot_bytes = largest_block(r);
-    x->first = clb_new(be->host->arch->n_layer, sizeof *x->first, err);
-    if (!x->first)
+    if (!clb_cuda_experts_count(be, err))
         return false;
-    count(x, r);
-    if (be->offload != CLB_OFFLOAD_COPY)
-        x->least = 0;
     x->per_chunk = x->slot_bytes < CHUNK_BYTES ? (uint32_t)(CHUNK_BYTES / x->slot_bytes) : 1;
     x->per_chunk = x->per_chunk < x->n_local ? x->per_chunk : x->n_local;
     x->chunk = clb_new(x->n_local / x->per_chunk + 1, sizeof *x->chunk, err);
@@ -66,12 +38,6 @@ bool clb_cuda_experts_open(struct clb_backend *be, struct clb_err *err)
     for (uint32_t i = 0; x->in_slot && i < x->n_expert; i++)
         x->in_slot[i] = CLB_CUDA_EMPTY;
     return x->in_slot && open_events(x, err);
-}
-
-uint64_t clb_cuda_experts_least(const struct clb_backend *be)
-{
-    return be->experts.least * be->experts.slot_bytes +
-           be->experts.n_expert * sizeof *be->experts.table;
 }
 
 /* -- slots ------------------------------------------------------------------------------------- */
@@ -115,7 +81,7 @@ static bool add_chunk(struct clb_backend *be, uint32_t n, struct clb_err *err)
 bool clb_cuda_experts_resize(struct clb_backend *be, uint64_t bytes, struct clb_err *err)
 {
     struct clb_cuda_experts *x = &be->experts;
-    uint64_t table = x->n_expert * sizeof *x->table;
+    uint64_t table = clb_cuda_table_bytes(be);
 
     if (!x->table)
         x->table = clb_cuda_get(be, table, "table of experts", err);
@@ -149,7 +115,7 @@ void clb_cuda_experts_close(struct clb_backend *be)
 
     while (x->n_chunk)
         drop_chunk(be);
-    clb_cuda_put(be, x->table, x->n_expert * sizeof *x->table);
+    clb_cuda_put(be, x->table, clb_cuda_table_bytes(be));
     for (size_t i = 0; i < sizeof event / sizeof *event; i++)
         if (event[i])
             cudaEventDestroy(event[i]);

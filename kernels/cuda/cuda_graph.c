@@ -4,6 +4,7 @@
  * shape. The second pass of a shape in a row records it. The number of splits of attention, which
  * grows with the context, is rounded up to a power of two: splits without keys change nothing. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
 
 #include <string.h>
 

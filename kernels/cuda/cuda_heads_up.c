@@ -2,51 +2,11 @@
  * each other, so that a head may begin inside a tile; on the device each head has a block: its
  * tiles, then its row scales. All heads are then one grouped product, as experts are. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_sizes.h"
 
 #include <string.h>
 
 #include "lib/base/mem.h"
-
-/* The matrix of one head, without pointers. */
-static struct clb_matrix head_matrix(const struct clb_matrix *m, uint32_t n_head)
-{
-    return (struct clb_matrix){
-        .dtype = m->dtype, .rows = m->rows / n_head, .cols = m->cols, .book = m->book
-    };
-}
-
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + 255) & ~UINT64_C(255);
-}
-
-static uint64_t scales_at(const struct clb_matrix *head)
-{
-    return aligned(clb_tiles_bytes(head->dtype, head->rows, head->cols));
-}
-
-static uint64_t block_bytes(const struct clb_matrix *head)
-{
-    return scales_at(head) + aligned(clb_row_scale_bytes(head->dtype, head->rows));
-}
-
-/* Of one matrix: a block for each head, and the table that says where they are. */
-static uint64_t matrix_bytes(const struct clb_matrix *m, uint32_t n_head)
-{
-    struct clb_matrix head = head_matrix(m, n_head);
-
-    return m->tiles ? n_head * block_bytes(&head) + aligned(n_head * sizeof(uint8_t *)) : 0;
-}
-
-uint64_t clb_cuda_per_head_bytes(const struct clb_weights *w)
-{
-    uint64_t sum = 0;
-
-    for (uint32_t i = 0; i < w->arch->n_layer; i++)
-        sum += matrix_bytes(&w->layer[i].k_up, w->arch->n_head) +
-               matrix_bytes(&w->layer[i].v_up, w->arch->n_head);
-    return sum;
-}
 
 /* Row `from` of tiles becomes row `to` of others: its scales, and 4 bytes of every step. */
 static void copy_row(enum clb_dtype t, uint32_t cols, uint8_t *tiles, uint32_t to,
@@ -69,9 +29,9 @@ static void copy_row(enum clb_dtype t, uint32_t cols, uint8_t *tiles, uint32_t t
 static void cut_head(uint8_t *block, const struct clb_matrix *m, const struct clb_matrix *head,
                      uint32_t h)
 {
-    float *scale = (float *)(void *)(block + scales_at(head));
+    float *scale = (float *)(void *)(block + clb_cuda_head_scales_at(head));
 
-    memset(block, m->dtype == CLB_INT8 ? 0x80 : 0, block_bytes(head));
+    memset(block, m->dtype == CLB_INT8 ? 0x80 : 0, clb_cuda_head_bytes(head));
     for (uint32_t r = 0; r < head->rows; r++) {
         copy_row(m->dtype, m->cols, block, r, m->tiles, h * head->rows + r);
         if (m->row_scale)
@@ -84,8 +44,8 @@ static bool send_matrix(struct clb_backend *be, struct clb_cuda_per_head *out,
                         const struct clb_matrix *m, uint64_t *at, struct clb_err *err)
 {
     uint32_t n_head = be->host->arch->n_head;
-    struct clb_matrix head = head_matrix(m, n_head);
-    uint64_t bytes = block_bytes(&head);
+    struct clb_matrix head = clb_cuda_head_matrix(m, n_head);
+    uint64_t bytes = clb_cuda_head_bytes(&head);
     uint8_t *block = clb_new(1, bytes, err);
     const uint8_t **table = clb_new(n_head, sizeof *table, err);
     bool ok = block && table;
@@ -99,10 +59,10 @@ static bool send_matrix(struct clb_backend *be, struct clb_cuda_per_head *out,
     ok = ok && clb_cuda_send(&be->link, be->heads + *at, table, n_head * sizeof *table, err);
     *out = (struct clb_cuda_per_head){
         .w = head,
-        .part = { 0, scales_at(&head), CLB_CUDA_NONE },
+        .part = { 0, clb_cuda_head_scales_at(&head), CLB_CUDA_NONE },
         .block = (const uint8_t *const *)(const void *)(be->heads + *at),
     };
-    *at += aligned(n_head * sizeof *table);
+    *at += clb_cuda_aligned(n_head * sizeof *table);
     clb_free(table);
     clb_free(block);
     return ok;

@@ -10,30 +10,9 @@
 #include "kernels/cuda/cuda_host.h"
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
+#include "kernels/cuda/cuda_sizes.h"
 #include "lib/base/mem.h"
-
-static void lay_out(struct clb_cuda_host_acts *h, struct clb_carver *c,
-                    const struct clb_backend *be, const struct clb_acts *x,
-                    const struct clb_arch *a)
-{
-    uint64_t rows = x->shape.max_rows;
-
-    h->rows = clb_carve_rows(c, rows, x->ld_hidden, sizeof *h->rows);
-    h->out = clb_carve_rows(c, rows * x->top_k, x->ld_hidden, sizeof *h->out);
-    clb_cuda_host_lay_out(be->cpu, c, a, x->shape.max_rows, x->top_k, x->ld_hidden, &h->cpu);
-}
-
-uint64_t clb_cuda_host_bytes(const struct clb_backend *be, const struct clb_acts *x,
-                             const struct clb_arch *a)
-{
-    struct clb_cuda_host_acts h = { 0 };
-    struct clb_carver c = { 0 };
-
-    if (be->share ? !be->n_host : be->offload == CLB_OFFLOAD_COPY)
-        return 0;
-    lay_out(&h, &c, be, x, a);
-    return c.overflow ? UINT64_MAX : c.at;
-}
 
 bool clb_cuda_host_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
 {
@@ -46,7 +25,7 @@ bool clb_cuda_host_new(struct clb_backend *be, struct clb_acts *x, struct clb_er
     c.base = h->pin = be->pinned.get(be, clb_cuda_host_bytes(be, x, a), err);
     if (!h->pin)
         return false;
-    lay_out(h, &c, be, x, a);
+    clb_cuda_host_lay_out(h, &c, be, x, a);
     return clb_cuda_ok(cudaStreamCreateWithFlags(&h->stream, cudaStreamNonBlocking), err,
                        "a stream") &&
            clb_cuda_ok(cudaEventCreateWithFlags(&h->done, cudaEventDisableTiming), err, "an event");

@@ -9,9 +9,9 @@
 
 /* Cuts activations for `rows` rows of `top_k` experts each, with `ld` floats from row to row.
  * Without a base it only measures; then *out is not written. */
-void clb_cuda_host_lay_out(const struct clb_backend *cpu, struct clb_carver *c,
-                           const struct clb_arch *a, uint32_t rows, uint32_t top_k, size_t ld,
-                           struct clb_acts **out);
+void clb_cuda_host_lay_out_cpu(const struct clb_backend *cpu, struct clb_carver *c,
+                               const struct clb_arch *a, uint32_t rows, uint32_t top_k, size_t ld,
+                               struct clb_acts **out);
 /* A layer's rows are there: `in` [n_row][ld] in f32, zeros behind each. Of the routes' active
  * experts the CPU has the first n_active. Results of slot s go to out + s * ld. */
 struct clb_cuda_host_layer {

@@ -7,9 +7,9 @@
 #include "kernels/cuda/cuda_host.h"
 #include "lib/base/clock.h"
 
-void clb_cuda_host_lay_out(const struct clb_backend *cpu, struct clb_carver *c,
-                           const struct clb_arch *a, uint32_t rows, uint32_t top_k, size_t ld,
-                           struct clb_acts **out)
+void clb_cuda_host_lay_out_cpu(const struct clb_backend *cpu, struct clb_carver *c,
+                               const struct clb_arch *a, uint32_t rows, uint32_t top_k, size_t ld,
+                               struct clb_acts **out)
 {
     struct clb_acts *to = clb_carve(c, 1, sizeof *to);
     uint64_t slots = (uint64_t)rows * top_k, width = sizeof(float);

@@ -1,6 +1,7 @@
 /* cuda_memory.c - memory of the device, pinned memory, copies from the host; errors of the runtime.
  */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
 
 #include <inttypes.h>
 #include <string.h>

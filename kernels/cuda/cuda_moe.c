@@ -1,6 +1,7 @@
 /* cuda_moe.c - Gate, Scatter, ExpertCompute, Gather; and the MLP of dense layers. Routing stays on
  * the device, unless experts lie elsewhere or somebody counts. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
 
 #include <string.h>
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
 #include "lib/base/clock.h"
 
 enum { MEASURED = 256 << 20, SCRATCH = 32 << 20 };

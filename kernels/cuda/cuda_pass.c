@@ -1,6 +1,7 @@
 /* cuda_pass.c - the start and the end of a pass: what the host knows goes to the device in one
  * copy, embedding; final norm, output, and the wait for logits or candidates. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
 
 #include <string.h>
 

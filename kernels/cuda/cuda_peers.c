@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
 #include "kernels/cuda/cuda_device.h"
 #include "lib/base/human.h"
 #include "lib/base/mem.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
 #include "lib/base/mem.h"
 
 /* Of the first range that begins behind p. */

@@ -4,64 +4,10 @@
  * lowest ids of a layer, if that was asked for; else the first device's, which has those used last.
  * Decided once, when the first run says what it needs. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
+#include "kernels/cuda/cuda_sizes.h"
 
 #include "lib/base/mem.h"
-
-/* Of a peer's memory so much at most is kept for activations: they are a part of the first's. */
-enum { SPARE_SHARE = 8 };
-
-static uint64_t table_bytes(const struct clb_backend *be)
-{
-    return be->experts.n_expert * sizeof(uint8_t *);
-}
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* -- how many ---------------------------------------------------------------------------------- */
-
-static bool rooms(const struct clb_backend *be, uint64_t left, uint64_t run_bytes, uint64_t *room,
-                  struct clb_err *err)
-{
-    uint64_t table = table_bytes(be), slot = be->experts.slot_bytes;
-
-    room[0] = left > table ? smaller((left - table) / slot, be->experts.n_expert) : 0;
-    for (unsigned i = 0; i < be->n_peer; i++) {
-        const struct clb_cuda_peer *p = &be->peer[i];
-        uint64_t taken = p->used + table + smaller(run_bytes, p->budget / SPARE_SHARE);
-
-        if (p->budget < taken + slot)
-            return clb_fail(err, CLB_NO_SPACE,
-                            "CUDA: the %llu bytes to use of device %d have no room for an expert; "
-                            "leave it out, or end other programs that use it",
-                            (unsigned long long)p->budget, p->link.device);
-        room[i + 1] = smaller((p->budget - taken) / slot, be->experts.n_expert);
-    }
-    return true;
-}
-
-/* Equal numbers, but no more than there is room for; what nobody has room for stays out. */
-static void fill_equally(uint64_t *number, const uint64_t *room, unsigned n_device, uint64_t left)
-{
-    for (bool more = true; more && left;) {
-        unsigned n_open = 0;
-
-        for (unsigned d = 0; d < n_device; d++)
-            n_open += number[d] < room[d];
-        more = n_open > 0;
-        uint64_t each = more && left > n_open ? left / n_open : 1;
-        for (unsigned d = 0; d < n_device && left; d++) {
-            uint64_t n = smaller(smaller(each, room[d] - number[d]), left);
-
-            number[d] += n;
-            left -= n;
-        }
-    }
-}
-
-/* -- which ------------------------------------------------------------------------------------- */
 
 /* Peer d's part of `n` experts that are numbered from `first` on, so that all parts together are
  * number[d]. */
@@ -112,25 +58,21 @@ static void keep_room(struct clb_backend *be, uint64_t room)
 static bool decide(struct clb_backend *be, uint64_t left, uint64_t run_bytes, struct clb_err *err)
 {
     const struct clb_reader *r = be->host->reader;
-    uint64_t room[CLB_DEVICES_MOST], number[CLB_DEVICES_MOST] = { 0 };
-    uint64_t n_there = 0, n_host;
+    struct clb_cuda_division d;
+    uint64_t n_host;
 
-    if (!rooms(be, left, run_bytes, room, err))
-        return false;
-    fill_equally(number, room, be->n_peer + 1, be->experts.n_expert);
-    for (unsigned d = 0; d <= be->n_peer; d++)
-        n_there += number[d];
-    if (!clb_cuda_offload_decide(be, be->experts.n_expert - n_there, room[0], n_there - number[0],
-                                 &n_host, err))
+    if (!clb_cuda_divide(&d, be, left, run_bytes, err) ||
+        !clb_cuda_offload_decide(be, d.n_rest, d.room[0],
+                                 be->experts.n_expert - d.n_rest - d.number[0], &n_host, err))
         return false;
     be->share = clb_new((size_t)be->host->arch->n_layer * (be->n_peer + 2), sizeof *be->share, err);
     if (!be->share)
         return false;
     be->experts.n_local = 0;
     for (uint32_t l = 0; l < r->n_expert_layers; l++)
-        cut_layer(be, &r->experts[l], number, n_host);
+        cut_layer(be, &r->experts[l], d.number, n_host);
     if (n_host)
-        keep_room(be, number[0]);
+        keep_room(be, d.number[0]);
     be->n_host = n_host;
     be->no_graphs = be->no_graphs || n_host;
     be->experts.least = be->experts.n_local < 2 ? be->experts.n_local : 2;
@@ -167,7 +109,7 @@ static bool reserve_peer(struct clb_backend *be, unsigned i, struct clb_err *err
     if (!p->layer && !(p->layer = clb_new(n_layer, sizeof *p->layer, err)))
         return false;
     if (!p->table &&
-        !(p->table = clb_cuda_peer_get(be, p, table_bytes(be), "table of experts", err)))
+        !(p->table = clb_cuda_peer_get(be, p, clb_cuda_table_bytes(be), "table of experts", err)))
         return false;
     for (uint32_t l = 0; l < r->n_expert_layers; l++)
         if (!reserve_layer(be, i, r->experts[l].layer, err))
@@ -193,7 +135,7 @@ void clb_cuda_shares_free(struct clb_backend *be)
 
         for (uint32_t l = 0; p->layer && l < be->host->arch->n_layer; l++)
             clb_cuda_peer_put(be, p, p->layer[l], p->bytes[l]);
-        clb_cuda_peer_put(be, p, p->table, p->table ? table_bytes(be) : 0);
+        clb_cuda_peer_put(be, p, p->table, p->table ? clb_cuda_table_bytes(be) : 0);
         clb_free(p->bytes);
         clb_free(p->layer);
         clb_free(p->block);
@@ -243,7 +185,7 @@ bool clb_cuda_shares_settle(struct clb_backend *be, struct clb_err *err)
         if (p->is_full)
             continue;
         if (!clb_cuda_choose(p->link.device, err) ||
-            !clb_cuda_send(&p->link, p->table, p->block, table_bytes(be), err) ||
+            !clb_cuda_send(&p->link, p->table, p->block, clb_cuda_table_bytes(be), err) ||
             !clb_cuda_ok(cudaStreamSynchronize(p->link.copy), err, "copying weights"))
             return false;
         p->is_full = true;

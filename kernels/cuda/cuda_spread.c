@@ -11,58 +11,11 @@
 
 #include "kernels/cuda/chunks.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
+#include "kernels/cuda/cuda_sizes.h"
 #include "lib/base/mem.h"
 
-enum { HOP_BYTES = 4 << 20 }; /* at a time through pinned memory */
-
 /* -- activations ------------------------------------------------------------------------------- */
-
-static struct clb_cuda_rows rows_like(struct clb_carver *c, const struct clb_cuda_rows *r,
-                                      uint64_t n)
-{
-    struct clb_cuda_rows to = { .ld = r->ld };
-
-    if (r->wide)
-        to.wide = clb_carve_rows(c, n, r->ld, sizeof *to.wide);
-    for (int k = 0; k < 2; k++)
-        if (r->half[k])
-            to.half[k] = clb_carve_rows(c, n, r->ld, sizeof *to.half[k]);
-    return to;
-}
-
-/* The index comes last: of it only the slots in use are copied. */
-static void lay_out_told(struct clb_cuda_peer_told *t, struct clb_carver *c,
-                         const struct clb_arch *a, uint64_t slots)
-{
-    t->chunks.n = clb_carve(c, CLB_CUDA_CLASSES, sizeof *t->chunks.n);
-    for (int k = 0; k < CLB_CUDA_CLASSES; k++)
-        t->chunks.list[k] =
-            clb_carve(c, clb_cuda_chunks_most(a->n_expert, slots), sizeof *t->chunks.list[k]);
-    t->index = clb_carve(c, slots, sizeof *t->index);
-}
-
-static void lay_out_there(struct clb_cuda_peer_acts *p, struct clb_carver *c,
-                          const struct clb_backend *be, const struct clb_acts *x)
-{
-    uint64_t rows = x->shape.max_rows, slots = rows * x->top_k;
-    bool scaled = be->host->arch->scale_expert_input;
-
-    lay_out_told(&p->there, c, be->host->arch, slots);
-    p->in = scaled ? rows_like(c, &x->slot_in, slots) : rows_like(c, &x->in, rows);
-    p->inner = rows_like(c, &x->inner, slots);
-    p->out = clb_carve_rows(c, slots, x->ld_hidden, sizeof *p->out);
-}
-
-static void lay_out_here(struct clb_cuda_peer_acts *p, struct clb_carver *c,
-                         const struct clb_arch *a, const struct clb_acts *x, bool direct)
-{
-    uint64_t rows = x->shape.max_rows;
-
-    lay_out_told(&p->here, c, a, rows * x->top_k);
-    p->row = clb_carve(c, rows, sizeof *p->row);
-    p->number = clb_carve(c, rows, sizeof *p->number);
-    p->hop = direct ? NULL : clb_carve(c, HOP_BYTES, 1);
-}
 
 static bool new_on_peer(struct clb_backend *be, struct clb_acts *x, unsigned i, struct clb_err *err)
 {
@@ -70,31 +23,20 @@ static bool new_on_peer(struct clb_backend *be, struct clb_acts *x, unsigned i, 
     struct clb_carver there = { 0 }, here = { 0 }, c = { 0 };
     const struct clb_arch *a = be->host->arch;
 
-    lay_out_there(p, &there, be, x);
-    lay_out_here(p, &here, a, x, be->peer[i].direct);
+    clb_cuda_peer_lay_out(p, &there, be, x, a);
+    clb_cuda_peer_lay_out_pinned(p, &here, a, x, be->peer[i].direct);
     p->bytes = there.at;
     c.base = p->block = clb_cuda_peer_get(be, &be->peer[i], p->bytes, "activations", err);
     if (!p->block)
         return false;
-    lay_out_there(p, &c, be, x);
+    clb_cuda_peer_lay_out(p, &c, be, x, a);
     c = (struct clb_carver){ .base = p->pin = be->pinned.get(be, here.at, err) };
     if (!p->pin || !clb_cuda_choose(be->peer[i].link.device, err))
         return false;
-    lay_out_here(p, &c, a, x, be->peer[i].direct);
+    clb_cuda_peer_lay_out_pinned(p, &c, a, x, be->peer[i].direct);
     return clb_cuda_ok(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking), err,
                        "a stream") &&
            clb_cuda_ok(cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming), err, "an event");
-}
-
-uint64_t clb_cuda_spread_host_bytes(const struct clb_backend *be, const struct clb_acts *x,
-                                    const struct clb_arch *a)
-{
-    struct clb_cuda_peer_acts p = { 0 };
-    struct clb_carver c = { 0 };
-
-    for (unsigned i = 0; i < be->n_peer; i++)
-        lay_out_here(&p, &c, a, x, be->peer[i].direct);
-    return c.overflow ? UINT64_MAX : c.at;
 }
 
 bool clb_cuda_spread_new(struct clb_backend *be, struct clb_acts *x, struct clb_err *err)
@@ -244,7 +186,7 @@ static bool carry(const struct clb_backend *be, struct clb_acts *x, unsigned i, 
                                                bytes, p->stream),
                            err, what);
     for (uint64_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < HOP_BYTES ? bytes - at : HOP_BYTES;
+        n = bytes - at < CLB_CUDA_HOP ? bytes - at : CLB_CUDA_HOP;
         if (!clb_cuda_ok(cudaMemcpyAsync(p->hop, (const uint8_t *)from + at, n,
                                          cudaMemcpyDeviceToHost, p->stream),
                          err, what) ||

@@ -94,6 +94,15 @@ bool clb_pass_check(const struct clb_pass *p, const struct clb_acts_shape *s, ui
 /* Of all rows of the pass. */
 uint32_t clb_pass_candidates(const struct clb_pass *p);
 
+/* What lies on devices when a run is open. */
+struct clb_device_plan {
+    uint32_t n_device;
+    uint64_t budget;            /* most bytes of the first one */
+    uint64_t dense, experts;    /* bytes of weights; experts: on all devices, with their tables */
+    uint64_t peer_acts;         /* activations on devices beside the first */
+    uint64_t n_expert, n_there; /* of all layers; that are there at a time */
+};
+
 /* What a backend offers that computes in memory of its own. `bind` comes right after open, then any
  * number of times reserve, uploads, settle; acts and passes after the first of them. */
 struct clb_device_ops {
@@ -108,6 +117,10 @@ struct clb_device_ops {
     uint64_t (*available)(const struct clb_backend *be);
     /* CLB_NO_SPACE, with the sizes, where that is nothing. */
     bool (*holds)(const struct clb_backend *be, struct clb_err *err);
+    /* What will lie there beside run_bytes of all runs (available() has them), the one with
+     * activations of this shape among them. CLB_NO_SPACE where another device lacks room. */
+    bool (*plan)(const struct clb_backend *be, const struct clb_acts_shape *s, uint64_t run_bytes,
+                 struct clb_device_plan *p, struct clb_err *err);
     /* Dense weights are there, and run_bytes are left for all runs: the rest of the memory may hold
      * experts. *wanted: upload them. */
     bool (*reserve)(struct clb_backend *be, uint64_t run_bytes, bool *wanted, struct clb_err *err);
@@ -211,6 +224,8 @@ struct clb_backend_ops {
 
 extern const struct clb_backend_ops clb_backend_cpu;
 extern const struct clb_backend_ops clb_backend_cuda; /* only in builds that have it */
+/* In every build: CUDA as far as plans need it. Devices of device_memory bytes are elsewhere. */
+extern const struct clb_backend_ops clb_backend_paper;
 
 /* By name ("cpu", "cuda"). CLB_UNSUPPORTED with the reason and what to do when this build has no
  * such backend. */
