@@ -10,20 +10,24 @@ struct strided {
     uint32_t first, stride;
 };
 
-static __device__ __forceinline__ void put_f32(const strided &to, const float *x, uint32_t n)
+// Zeros where `lost`.
+static __device__ __forceinline__ void put_f32(const strided &to, const float *x, uint32_t n,
+                                               bool lost)
 {
     for (uint32_t i = threadIdx.x & 31; i < n; i += 32)
-        ((float *)to.part)[to.first + i * to.stride] = x[i];
+        ((float *)to.part)[to.first + i * to.stride] = lost ? 0 : x[i];
 }
 
-static __device__ __forceinline__ void put_f16(const strided &to, const float *x, uint32_t n)
+static __device__ __forceinline__ void put_f16(const strided &to, const float *x, uint32_t n,
+                                               bool lost)
 {
     for (uint32_t i = threadIdx.x & 31; i < n; i += 32)
-        ((uint16_t *)to.part)[to.first + i * to.stride] = f32_to_f16_within(x[i]);
+        ((uint16_t *)to.part)[to.first + i * to.stride] = lost ? 0 : f32_to_f16_within(x[i]);
 }
 
 // Returns the scale.
-static __device__ __forceinline__ float put_int8(const strided &to, const float *x, uint32_t n)
+static __device__ __forceinline__ float put_int8(const strided &to, const float *x, uint32_t n,
+                                                 bool lost)
 {
     const uint32_t lane = threadIdx.x & 31;
     float most = 0;
@@ -32,7 +36,7 @@ static __device__ __forceinline__ float put_int8(const strided &to, const float 
         most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     most = warp_max(most);
     const float inverse = 127 / most;
-    const bool zero = !(inverse <= 3.40282347e38f);
+    const bool zero = lost || !(inverse <= 3.40282347e38f);
     for (uint32_t i = lane; i < n; i += 32) {
         float q = zero ? 0 : rintf(x[i] * inverse);
         ((int8_t *)to.part)[to.first + i * to.stride] =
@@ -41,9 +45,22 @@ static __device__ __forceinline__ float put_int8(const strided &to, const float 
     return zero ? 0 : most / 127;
 }
 
+// Whether the type would hold something of a value that is no finite number.
+static __device__ __forceinline__ bool is_lost(enum clb_kv_dtype type, const float *x, uint32_t n)
+{
+    bool lost = false;
+
+    for (uint32_t i = threadIdx.x & 31; i < n; i += 32)
+        lost |= type == CLB_KV_F16    ? x[i] != x[i]
+                : type == CLB_KV_INT8 ? fabsf(x[i]) == INFINITY
+                                      : !(fabsf(x[i]) <= 3.40282347e38f);
+    return __any_sync(ALL_LANES, lost);
+}
+
 // A block per row and KV head: the first warp has the key, the second one the value.
 static __global__ void __launch_bounds__(THREADS) append(const struct clb_cuda_append a)
 {
+    CLB_SHARED(uint32_t, value_lost, 1);
     const enum clb_kv_dtype type = a.kv.dtype;
     const uint32_t row = blockIdx.x, head = blockIdx.y;
     const uint32_t at = a.position[row] % PAGE;
@@ -55,6 +72,11 @@ static __global__ void __launch_bounds__(THREADS) append(const struct clb_cuda_a
     strided to = { a.kv.pages + page * a.kv.page_bytes + head * a.kv.head_bytes, at, PAGE };
 
     x += head * n;
+    const bool lost = is_value && is_lost(type, x, n);
+    if (threadIdx.x == 32)
+        value_lost[0] = lost;
+    __syncthreads();
+    const bool marked = !threadIdx.x && value_lost[0]; // this thread has the key's first number
     if (is_value)
         to.part += clb_cuda_kv_values_at(type, a.kv.key_dim);
     if (is_value == (type == CLB_KV_F32)) { // numbers of a position lie side by side
@@ -62,13 +84,18 @@ static __global__ void __launch_bounds__(THREADS) append(const struct clb_cuda_a
         to.stride = 1;
     }
     if (type == CLB_KV_F32) {
-        put_f32(to, x, n);
+        put_f32(to, x, n, lost);
+        if (marked)
+            ((float *)to.part)[to.first] = NAN;
     } else if (type == CLB_KV_F16) {
-        put_f16(to, x, n);
+        put_f16(to, x, n, lost);
+        if (marked)
+            ((uint16_t *)to.part)[to.first] = 0x7fff;
     } else {
-        const float scale = put_int8(to, x, n);
+        const float scale = put_int8(to, x, n, lost);
         if (!(threadIdx.x & 31))
-            ((float *)(to.part + clb_cuda_kv_numbers_bytes(type, width)))[at] = scale;
+            ((float *)(to.part + clb_cuda_kv_numbers_bytes(type, width)))[at] =
+                marked ? NAN : scale;
     }
 }
 

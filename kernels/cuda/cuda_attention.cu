@@ -428,7 +428,7 @@ static __device__ __forceinline__ void fold_split(split_sums<TILES> &total,
     UNROLL
     for (int h = 0; h < 2; h++) {
         float keep, add;
-        if (s.m[h] == -INFINITY)
+        if (s.l[h] == 0) // nothing is seen; of NaN alone there is no maximum, but a sum
             continue;
         fold(&total.m[h], &total.l[h], s.m[h], s.l[h], &keep, &add);
         UNROLL
@@ -487,7 +487,7 @@ static __global__ void __launch_bounds__(FOLD_THREADS)
         for (uint32_t split = 0; split < splits; split++) {
             const float *from = partial_of(a, blockIdx.x, split) + query * (width + 2);
             float keep, add;
-            if (from[width] == -INFINITY)
+            if (from[width + 1] == 0)
                 continue;
             fold(&m, &l, from[width], from[width + 1], &keep, &add);
             o = fmaf(o, keep, from[v % width] * add);

@@ -20,7 +20,7 @@ static size_t shared_bytes(uint32_t key_dim)
 struct shared_rows {
     float *q, *p, *score;       // [WIDE][ld_q], [PAGE][LD_P], [WIDE][PAGE]
     float *decay;               // what the page leaves of sums
-    float *most, *keep, *add;   // the fold of a split: its maximum, see fold()
+    float *sum, *keep, *add;    // the fold of a split: its l, see fold()
     float *m, *l;               // of all splits
     uint32_t *first, *end;      // a query sees keys first .. end - 1
     uint32_t ld_q, from, limit; // queries from .. from + limit - 1 of the tile: 4 or 8
@@ -38,8 +38,8 @@ static __device__ __forceinline__ struct shared_rows carve(unsigned char *at, ui
     s.p = s.q + WIDE * s.ld_q;
     s.score = s.p + PAGE * LD_P;
     s.decay = s.score + WIDE * PAGE;
-    s.most = s.decay + WIDE;
-    s.keep = s.most + WIDE;
+    s.sum = s.decay + WIDE;
+    s.keep = s.sum + WIDE;
     s.add = s.keep + WIDE;
     s.m = s.add + WIDE;
     s.l = s.m + WIDE;
@@ -248,18 +248,18 @@ static __device__ __forceinline__ void fold_split(const struct shared_rows &s, o
 
         if (i >= s.limit)
             continue;
-        if (r.m[h] != -INFINITY)
+        if (r.l[h] != 0)
             fold(&total.m[h], &total.l[h], r.m[h], r.l[h], &keep, &add);
         if (threadIdx.x & 31)
             continue;
-        s.most[i] = r.m[h];
+        s.sum[i] = r.l[h];
         s.keep[i] = keep;
         s.add[i] = add;
     }
     __syncthreads();
     UNROLL
     for (uint32_t i = 0; i < WIDE; i++)
-        if (i < s.limit && s.most[i] != -INFINITY)
+        if (i < s.limit && s.sum[i] != 0)
             UNROLL
     for (int j = 0; j < COLS; j++)
         sums.o[j][i] = fmaf(sums.o[j][i], s.keep[i], c.o[j][i] * s.add[i]);

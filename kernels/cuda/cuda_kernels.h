@@ -143,7 +143,10 @@ void clb_cuda_run_slice(const struct clb_cuda_slice *s, struct CUstream_st *stre
  *   f32   keys [key_dim padded to 4][64], values [64][value_dim]: lanes are keys, then dimensions
  *
  * Every part begins at a multiple of 256 bytes. Pads are zero, and what was not written yet is
- * finite: memory that was set to zero. */
+ * finite: memory that was set to zero. Values always are, since a query multiplies those that it
+ * does not see by 0, in its own pages and in pages that others have left: a value with NaN (f32:
+ * or infinity), or whose scale is infinite, is stored as zeros, and its key's first number, for
+ * codes its key's scale, as NaN. So what sees it becomes NaN, and nothing else does. */
 struct clb_cuda_kv {
     enum clb_kv_dtype dtype;
     uint8_t *pages; /* of this layer in page 0 */

@@ -48,9 +48,27 @@ struct stored {
         uint16_t h;
 
         memcpy(&h, at, 2);
-        return kv == CLB_KV_F32   ? !memcmp(at, &f, 4)
+        return kv == CLB_KV_F32   ? is_same(f, at)
                : kv == CLB_KV_F16 ? h == half(f) || (f != f && (h & 0x7fff) > 0x7c00)
                                   : *(const int8_t *)at == code[r * n + d];
+    }
+    static bool is_same(float f, const uint8_t *at)
+    {
+        float g;
+
+        memcpy(&g, at, 4);
+        return !memcmp(at, &f, 4) || (f != f && g != g);
+    }
+    // What stands for a value that is not finite, and for its key.
+    void becomes_zero(size_t r)
+    {
+        std::fill_n(x.begin() + (ptrdiff_t)(r * n), n, 0.0f);
+        std::fill_n(code.begin() + (ptrdiff_t)(r * n), n, (int8_t)0);
+        scale[r] = 0;
+    }
+    void becomes_nan(size_t r)
+    {
+        x[r * n] = scale[r] = NAN;
     }
 };
 
@@ -103,6 +121,14 @@ struct scene {
     }
 };
 
+static void clear(device<uint8_t> &pages)
+{
+    stream st;
+
+    OK(cudaMemsetAsync(pages.p, 0, pages.n, st.s));
+    OK(cudaDeviceSynchronize());
+}
+
 static void append_all(const scene &s, device<uint8_t> &pages, const device<uint32_t> &table)
 {
     stream st;
@@ -119,7 +145,6 @@ static void append_all(const scene &s, device<uint8_t> &pages, const device<uint
 
     a.kv.pages = pages.p;
     a.kv.table = table.p;
-    OK(cudaMemsetAsync(pages.p, 0, pages.n, st.s));
     clb_cuda_run_append(&a, st.s);
     OK(cudaDeviceSynchronize());
 }
@@ -138,7 +163,7 @@ static int wrong_numbers(const stored &x, size_t r, const uint8_t *part, uint32_
     for (uint32_t d = 0; d < x.n; d++)
         wrong += !x.is_at(
             part + bytes * (is_key == (x.kv != CLB_KV_F32) ? at * width + d : d * 64 + at), r, d);
-    return wrong + (x.kv == CLB_KV_INT8 && memcmp(scale, &x.scale[r], 4));
+    return wrong + (x.kv == CLB_KV_INT8 && !stored::is_same(x.scale[r], scale));
 }
 
 static int wrong_pages(const scene &s, const std::vector<uint8_t> &pages)
@@ -308,6 +333,7 @@ static void check_type(const attention_case &c, enum clb_kv_dtype t)
     int other_bits = 0;
     double off = 0;
 
+    clear(pages);
     append_all(s, pages, table);
     CHECK_EQ(wrong_pages(s, pages.get()), 0);
     const outputs one = attend(s, all, false, pages, table);
@@ -389,8 +415,104 @@ static void rows_of_any_size_are_stored_as_on_the_cpu(void)
         }
         device<uint8_t> pages(s.pages * s.kv.page_bytes);
         device<uint32_t> table(s.table);
+        clear(pages);
         append_all(s, pages, table);
+        for (size_t i = 0; i < ends.size(); i++) { // codes of NaN are -127, f16 ends at 65504
+            if (std::isfinite(ends[i]) || (t == CLB_KV_F16 && std::isinf(ends[i])) ||
+                (t == CLB_KV_INT8 && std::isnan(ends[i])))
+                continue;
+            s.v.becomes_zero(i);
+            s.k.becomes_nan(i);
+        }
         CHECK_EQ(wrong_pages(s, pages.get()), 0);
+    }
+}
+
+// -- what is not seen ----------------------------------------------------------------------------
+
+// No number, as the type would hold it.
+static float none_of(enum clb_kv_dtype t)
+{
+    return t == CLB_KV_INT8 ? INFINITY : NAN;
+}
+
+// Outputs of all rows of a scene: of a head of row r, how many are other than they were.
+struct seen_outputs {
+    const scene &s;
+    const pass all;
+    device<uint8_t> &pages;
+    device<uint32_t> table;
+
+    seen_outputs(const scene &from, device<uint8_t> &in)
+        : s(from), all({ 3 }, from, 1, false), pages(in), table(from.table)
+    {
+    }
+    outputs get(bool split_first)
+    {
+        append_all(s, pages, table);
+        return attend(s, all, split_first, pages, table);
+    }
+    bool is_nan(const outputs &o, size_t r, uint32_t head) const
+    {
+        bool nan = true;
+
+        for (uint32_t d = 0; d < s.c.value_dim; d++)
+            nan = nan && std::isnan(o.at((r * s.c.n_head + head) * s.c.value_dim + d, s.c.bf16));
+        return nan;
+    }
+};
+
+// Pages that somebody left, with a number that is none in every place of keys and values.
+static void spoil(const scene &like, device<uint8_t> &pages)
+{
+    generator r = { 1 };
+    attention_case c = like.c;
+
+    for (uint32_t &n : c.length)
+        n = (n + 63) / 64 * 64;
+    scene s(r, c, like.t);
+    std::fill(s.k.x.begin(), s.k.x.end(), none_of(s.t));
+    std::fill(s.v.x.begin(), s.v.x.end(), none_of(s.t));
+    device<uint32_t> table(s.table);
+    append_all(s, pages, table);
+}
+
+// A value at position `at` that is no number, of KV head 0: rows before it keep their bits, also in
+// its tile, and so does the other KV head; rows that see it become NaN.
+static void check_unseen(const attention_case &c, enum clb_kv_dtype t, uint32_t at)
+{
+    generator r = { c.length[0] };
+    scene s(r, c, t);
+    device<uint8_t> pages(s.pages * s.kv.page_bytes);
+    const size_t width = (size_t)c.n_head * c.value_dim;
+    seen_outputs of(s, pages);
+
+    clear(pages);
+    const outputs want = of.get(false);
+    for (bool split_first : { false, true }) {
+        spoil(s, pages);
+        CHECK(want.same(0, of.get(split_first), 0, of.all.position.size() * width));
+    }
+    s.v.x[at * c.n_kv_head * c.value_dim + 5] = none_of(t);
+    for (bool split_first : { false, true }) {
+        const outputs got = of.get(split_first);
+        int wrong = 0;
+        for (size_t i = 0; i < of.all.position.size(); i++)
+            for (uint32_t h = 0; h < c.n_head; h++) {
+                const size_t one = i * width + h * c.value_dim;
+                const bool sees = of.all.position[i] >= at && h / (c.n_head / c.n_kv_head) == 0;
+                wrong += sees ? !of.is_nan(got, i, h) : !want.same(one, got, one, c.value_dim);
+            }
+        CHECK_EQ(wrong, 0);
+    }
+}
+
+static void what_is_not_seen_does_not_count(void)
+{
+    for (enum clb_kv_dtype t : { CLB_KV_F32, CLB_KV_F16, CLB_KV_INT8 }) {
+        check_unseen({ 4, 2, 16, 24, { 80 }, { 60 }, 0, 0, 0, false, false }, t, 40);
+        check_unseen({ 4, 2, 16, 16, { 516 }, { 6 }, 0, 0, 0, false, false }, t, 513);
+        check_unseen({ 2, 2, 16, 16, { 514 }, { 3 }, 0, 512, 0, true, true }, t, 512); // alone
     }
 }
 
@@ -401,6 +523,7 @@ int main(void)
     TEST(windows_chunks_sinks_caps);
     TEST(wide_heads);
     TEST(rows_of_any_size_are_stored_as_on_the_cpu);
+    TEST(what_is_not_seen_does_not_count);
     CHECK_EQ(emu_leaks(), 0);
     return test_result() || test_bad;
 }
