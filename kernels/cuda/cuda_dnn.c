@@ -17,6 +17,7 @@ enum { PLANS = 32, WHY = 300 };
 /* A handle and its plans: of one set of activations at a time. */
 struct clb_cuda_dnn_work {
     void *handle;
+    cudaStream_t stream; /* of the activations; NULL: before the first ones */
     struct clb_dnn_plan plan[PLANS];
     uint64_t n_run;
     struct clb_cuda_dnn_work *next; /* of those that are idle */
@@ -73,17 +74,21 @@ static struct clb_dnn_shape shape_of(const struct clb_arch *a, uint32_t n_query,
                                    a->value_dim, n_query,      n_key };
 }
 
+/* Of that shape, or a new one in the place of the least recently used. The pass at hand may have
+ * enqueued that one: it is dropped when nothing runs any more. */
 static struct clb_dnn_plan *plan_of(struct clb_backend *be, struct clb_cuda_dnn_work *w,
                                     const struct clb_dnn_shape *s, struct clb_err *err)
 {
     struct clb_dnn_plan *p = &w->plan[0];
 
-    for (int i = 0; i < PLANS; i++) {
+    for (unsigned i = 0; i < be->dnn.n_plan; i++) {
         if (w->plan[i].plan && !memcmp(&w->plan[i].shape, s, sizeof *s))
             return &w->plan[i];
         if (w->plan[i].used < p->used)
             p = &w->plan[i];
     }
+    if (p->plan && !clb_cuda_ok(cudaStreamSynchronize(w->stream), err, "attention by cuDNN"))
+        return NULL;
     clb_dnn_plan_free(p, &be->dnn.lib);
     return clb_dnn_plan_new(p, &be->dnn.lib, w->handle, s, CLB_DNN_WORKSPACE, err) ? p : NULL;
 }
@@ -98,6 +103,7 @@ bool clb_cuda_dnn_open_library(struct clb_backend *be, struct clb_err *err)
                         "this program",
                         be->dnn.lib.lib.reason);
     be->dnn.asked = true;
+    be->dnn.n_plan = PLANS;
     return true;
 }
 
@@ -236,8 +242,10 @@ bool clb_cuda_dnn_new(struct clb_backend *be, struct clb_acts *x, struct clb_err
     if (!x->dnn.run)
         return false;
     x->dnn.work = take_work(be, err);
-    return x->dnn.work &&
-           dnn_ok(be, be->dnn.lib.set_stream(x->dnn.work->handle, x->stream), err, "a stream");
+    if (!x->dnn.work)
+        return false;
+    x->dnn.work->stream = x->stream;
+    return dnn_ok(be, be->dnn.lib.set_stream(x->dnn.work->handle, x->stream), err, "a stream");
 }
 
 void clb_cuda_dnn_free(struct clb_backend *be, struct clb_acts *x)

@@ -60,6 +60,7 @@ enum { CLB_CUDA_TEXT = 1200 }; /* room for the description of the backend */
 struct clb_cuda_dnn_use {
     bool asked;
     struct clb_cuda_dnn lib;
+    unsigned n_plan;  /* that a handle keeps */
     bool *takes;      /* [n_layer] owned */
     uint32_t n_layer; /* of which it takes so many, with a KV cache in f16 */
     char text[CLB_KV_INT8 + 1][CLB_CUDA_TEXT]; /* of the backend, by the type of the KV cache */

@@ -162,6 +162,8 @@ static int drop(void *p)
 {
     desc *d = check(p, "cudnnBackendDestroyDescriptor");
 
+    if (*d->waiting && !emu_is_lost())
+        emu_die("cudnnBackendDestroyDescriptor: a stream still needs the plan");
     d->mark = 0;
     delete d;
     objects--;
@@ -458,12 +460,15 @@ static int execute(void *h, void *p, void *v)
         emu_die("%s: the workspace is too small", call);
     const desc *graph = plan->graph;
     const int device = stream->device;
+    const auto waiting = plan->waiting;
     emu_step step;
+    ++*waiting;
     step.run = [=] {
         emu_open_device(device);
         memset(workspace, 0xff, (size_t)plan->workspace);
         emu_dnn_interpret(graph, *w);
         emu_close_device();
+        --*waiting;
     };
     emu_enqueue(stream, step);
     return OK;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "kernels/cuda/cuda_libs.h"
@@ -17,6 +18,7 @@ struct desc {
     std::map<int, std::vector<uint8_t>> told;
     desc *graph = nullptr; /* of a configuration */
     int64_t workspace = 0;
+    std::shared_ptr<int> waiting = std::make_shared<int>(0); /* runs of the plan in streams */
 
     bool has(int name) const
     {

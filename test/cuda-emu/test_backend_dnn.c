@@ -1,6 +1,7 @@
 /* test_backend_dnn.c - attention of prompts by cuDNN: near the kernels of our own, for heads of
  * several sizes, batches and prompts in chunks; layers that it cannot do; and a library that is not
  * as it should be. */
+#include "kernels/cuda/cuda.h"
 #include "test/cuda-emu/backend_rig.h"
 #include "test/unit/rig_archs.h"
 
@@ -104,6 +105,37 @@ static void late_streams(void)
         emu_streams_late(false, 0);
     }
     free(want);
+    tiny_free(&file);
+}
+
+/* More shapes in a pass than there is room for plans: one is dropped while streams run late, but
+ * not before its run is over. */
+static void more_shapes_than_plans(void)
+{
+    static float want[2 * LENGTH * VOCAB], got[2 * LENGTH * VOCAB];
+    struct rig_batch b = { .n_seq = 2,
+                           .chunk = LENGTH,
+                           .ids = { ids, ids },
+                           .length = { LENGTH, 40 },
+                           .out = { want, want + LENGTH * VOCAB } };
+    struct clb_arch a;
+    struct tiny file;
+    struct rig g;
+
+    tiny_arch(&a);
+    build(&file, &a, CLB_INT8);
+    const struct rig_options o = on_device(&file);
+    for (unsigned n = 0; n < 2; n++) {
+        CHECK(rig_open(&g, &o));
+        g.be->dnn.n_plan = n ? 1 : g.be->dnn.n_plan;
+        emu_streams_late(n, 3);
+        CHECK(rig_run(&g, &b));
+        emu_streams_late(false, 0);
+        rig_close(&g);
+        b.out[0] = got;
+        b.out[1] = got + LENGTH * VOCAB;
+    }
+    CHECK(!memcmp(want, got, sizeof got));
     tiny_free(&file);
 }
 
@@ -293,6 +325,7 @@ int main(void)
     emu_configure("libraries=1");
     TEST(near_our_own);
     TEST(late_streams);
+    TEST(more_shapes_than_plans);
     TEST(other_layers_are_ours);
     TEST(other_caches_are_ours);
     TEST(bad_libraries);
