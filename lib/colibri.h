@@ -15,10 +15,9 @@
  * Objects: a model (weights; immutable, shared), sessions (one sequence each: tokens, KV cache,
  * sampler), batches (rows of several sessions run together) and schedulers (requests that wait,
  * run side by side and answer by callbacks). Functions return 0 or a colibri_status unless they say
- * otherwise; after a failure colibri_last_error() of the same thread
- * has the message, and colibri_last_error_info() the coordinates. Logits of a sequence are the same
- * bits whatever else shares the batch, however many threads there are and however its prompt was
- * cut. */
+ * otherwise; after a failure colibri_last_error() of the same thread has the message, and
+ * colibri_last_error_info() the coordinates. Logits of a sequence are the same bits whatever else
+ * shares the batch, however many threads there are and however its prompt was cut. */
 #ifndef COLIBRI_H
 #define COLIBRI_H
 
@@ -78,10 +77,8 @@ struct colibri_model;
  * is spread over all nodes, and threads of the library over their processors. LOCAL: memory and
  * threads keep to the node with the most cores. OFF: the system decides. */
 enum colibri_numa {
-    COLIBRI_NUMA_DEFAULT = 0,
-    COLIBRI_NUMA_INTERLEAVE = 1,
-    COLIBRI_NUMA_LOCAL = 2,
-    COLIBRI_NUMA_OFF = 3
+    COLIBRI_NUMA_DEFAULT = 0, COLIBRI_NUMA_INTERLEAVE = 1,
+    COLIBRI_NUMA_LOCAL = 2, COLIBRI_NUMA_OFF = 3
 };
 
 /* Experts that do not fit on the GPUs. COPY: those used last are there, others are copied when they
@@ -89,9 +86,7 @@ enum colibri_numa {
  * opens are multiplied by the CPU, in its own arithmetic. AUTO: what is guessed to take less time
  * on this machine. */
 enum colibri_gpu_experts {
-    COLIBRI_GPU_EXPERTS_COPY = 0,
-    COLIBRI_GPU_EXPERTS_CPU = 1,
-    COLIBRI_GPU_EXPERTS_AUTO = 2
+    COLIBRI_GPU_EXPERTS_COPY = 0, COLIBRI_GPU_EXPERTS_CPU = 1, COLIBRI_GPU_EXPERTS_AUTO = 2
 };
 
 /* Of `total` bytes of experts, `done` have been copied to the GPU. */
@@ -144,6 +139,12 @@ COLIBRI_API struct colibri_model *colibri_load_model(const char *path);
 COLIBRI_API struct colibri_model *colibri_load_model_ex(const char *path,
                                                         const struct colibri_load_options *options,
                                                         struct colibri_error *error);
+/* For plans alone, of GPUs that are elsewhere: with options->gpu_memory neither a GPU nor a build
+ * with CUDA is needed, and nothing of the model can run (COLIBRI_USAGE). cuBLASLt and cuDNN cannot
+ * be planned so (COLIBRI_UNSUPPORTED). Without gpu_memory it is colibri_load_model_ex. */
+COLIBRI_API struct colibri_model *
+colibri_load_for_plans(const char *path, const struct colibri_load_options *options,
+                       struct colibri_error *error);
 /* The bytes (64-byte aligned) stay the caller's and must outlive the model. */
 COLIBRI_API struct colibri_model *
 colibri_load_model_from_memory(const void *bytes, size_t n,
@@ -212,10 +213,8 @@ struct colibri_batch;
 struct colibri_session;
 
 enum colibri_kv_dtype {
-    COLIBRI_KV_DEFAULT = 0,
-    COLIBRI_KV_F32 = 1,
-    COLIBRI_KV_F16 = 2,
-    COLIBRI_KV_INT8 = 3
+    COLIBRI_KV_DEFAULT = 0, COLIBRI_KV_F32 = 1,
+    COLIBRI_KV_F16 = 2, COLIBRI_KV_INT8 = 3
 };
 
 struct colibri_batch_options {
@@ -244,6 +243,9 @@ struct colibri_memory_plan {
     uint64_t locked; /* bytes of the total that are locked in memory */
     uint64_t device; /* bytes of the total that are of a GPU: KV cache and activations */
     uint64_t device_available; /* what it has for them beside dense weights */
+    /* Beside them on GPUs: bytes of dense weights, of experts, of activations on all but the first;
+     * how many experts of all layers have room there, and how many there are. */
+    uint64_t device_dense, device_experts, device_others, n_expert_there, n_expert_all;
 };
 COLIBRI_API int colibri_plan_batch(const struct colibri_model *model,
                                    const struct colibri_batch_options *options,
@@ -319,10 +321,8 @@ struct colibri_generate_options {
     bool ignore_eos;
 };
 enum colibri_finish {
-    COLIBRI_FINISH_LENGTH = 0,
-    COLIBRI_FINISH_EOS = 1,
-    COLIBRI_FINISH_CALLBACK = 2,
-    COLIBRI_FINISH_CONTEXT = 3,
+    COLIBRI_FINISH_LENGTH = 0, COLIBRI_FINISH_EOS = 1,
+    COLIBRI_FINISH_CALLBACK = 2, COLIBRI_FINISH_CONTEXT = 3,
     /* of a scheduler's requests only */
     COLIBRI_FINISH_STOP = 4, /* a stop text was found */
     COLIBRI_FINISH_CANCELLED = 5,
@@ -354,8 +354,8 @@ COLIBRI_API int64_t colibri_encode(const struct colibri_model *model, const char
  * template has it), but text of the conversation never becomes a special token: those come from
  * the template's own text alone. COLIBRI_BAD_INPUT: not such an object, or the template refuses the
  * conversation (the message is its own); COLIBRI_USAGE: the model has no template;
- * COLIBRI_UNSUPPORTED: it needs what this version does not know. Thread safe.
- * Writes at most `room` ids or bytes (not terminated) and returns how many there are, or -1. */
+ * COLIBRI_UNSUPPORTED: it needs what this version does not know. Thread safe. Writes at most `room`
+ * ids or bytes (not terminated) and returns how many there are, or -1. */
 COLIBRI_API int64_t colibri_chat_encode(const struct colibri_model *model, const char *json,
                                         size_t n, int32_t *ids, size_t room);
 COLIBRI_API int64_t colibri_chat_render(const struct colibri_model *model, const char *json,

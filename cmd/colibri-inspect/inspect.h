@@ -8,6 +8,7 @@
 
 #include "lib/base/err.h"
 #include "lib/base/str.h"
+#include "lib/cli/engine.h"
 #include "lib/format/reader.h"
 
 #define PROGRAM "colibri-inspect"
@@ -20,6 +21,7 @@ struct inspect_options {
     uint64_t memory; /* --plan: limit, 0: none */
     uint32_t context, batch, threads, experts_per_token;
     const char *kv_dtype;
+    struct clb_where where; /* --plan: GPUs */
     const char *source_dir; /* --against */
     const char *map;        /* --map: of the checkpoint; NULL: none */
     bool *differs;          /* set to true when the answer is no (--diff, --against) */

@@ -70,10 +70,10 @@ static bool check_args(const struct args *a, int n_file, struct clb_err *err)
     if (a->o.map && !a->o.source_dir)
         return clb_fail(err, CLB_USAGE, "--map belongs to --against");
     if (!a->plan && (a->o.memory || a->o.context || a->o.batch || a->o.kv_dtype ||
-                     a->o.experts_per_token || a->o.threads))
+                     a->o.experts_per_token || a->o.threads || clb_engine_names_where(&a->o.where)))
         return clb_fail(err, CLB_USAGE,
-                        "--memory, --ctx, --batch, --kv-dtype, --experts-per-token and --threads "
-                        "belong to --plan");
+                        "--memory, --ctx, --batch, --kv-dtype, --experts-per-token, --threads and "
+                        "options of GPUs belong to --plan");
     return true;
 }
 
@@ -167,50 +167,57 @@ static int lines(const struct args *a, const char *path)
     return ok ? 0 : fail(a, &err);
 }
 
-int main(int argc, char **argv)
+static int start(struct args *a, int argc, char **argv, int *first)
 {
-    struct args a = { 0 };
     const struct clb_opt opts[] = {
         { CLB_OPT_GROUP, 0, "Without an option the JSON header is printed, ready for jq", NULL,
           NULL, NULL, 0, 0, false },
-        { CLB_OPT_FLAG, 's', "summary", NULL, "the model for people", &a.summary, 0, 0, false },
-        { CLB_OPT_FLAG, 'e', "experts", NULL, "where each expert lies", &a.experts, 0, 0, false },
-        { CLB_OPT_FLAG, 'T', "tensors", NULL, "where each dense tensor lies", &a.tensors, 0, 0,
+        { CLB_OPT_FLAG, 's', "summary", NULL, "the model for people", &a->summary, 0, 0, false },
+        { CLB_OPT_FLAG, 'e', "experts", NULL, "where each expert lies", &a->experts, 0, 0, false },
+        { CLB_OPT_FLAG, 'T', "tensors", NULL, "where each dense tensor lies", &a->tensors, 0, 0,
           false },
-        { CLB_OPT_FLAG, 'c', "verify", NULL, "read everything and compare checksums", &a.verify, 0,
+        { CLB_OPT_FLAG, 'c', "verify", NULL, "read everything and compare checksums", &a->verify, 0,
           0, false },
-        { CLB_OPT_FLAG, 'd', "diff", NULL, "compare two files: description and weights", &a.diff, 0,
-          0, false },
+        { CLB_OPT_FLAG, 'd', "diff", NULL, "compare two files: description and weights", &a->diff,
+          0, 0, false },
         { CLB_OPT_FILE, 'a', "against", "DIR", "compare with the checkpoint it came from",
-          &a.o.source_dir, 0, 0, false },
-        { CLB_OPT_FILE, 0, "map", "FILE", "the map it was converted with", &a.o.map, 0, 0, false },
-        { CLB_OPT_FLAG, 0, "json", NULL, "answers for programs", &a.o.json, 0, 0, false },
+          &a->o.source_dir, 0, 0, false },
+        { CLB_OPT_FILE, 0, "map", "FILE", "the map it was converted with", &a->o.map, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "json", NULL, "answers for programs", &a->o.json, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Memory", NULL, NULL, NULL, 0, 0, false },
-        { CLB_OPT_FLAG, 'p', "plan", NULL, "what running the model needs", &a.plan, 0, 0, false },
-        { CLB_OPT_SIZE, 0, "memory", "SIZE", "within this much memory (8G)", &a.o.memory, 0, 0,
+        { CLB_OPT_FLAG, 'p', "plan", NULL, "what running the model needs", &a->plan, 0, 0, false },
+        { CLB_OPT_SIZE, 0, "memory", "SIZE", "within this much memory (8G)", &a->o.memory, 0, 0,
           false },
-        { CLB_OPT_UINT, 0, "ctx", "N", "for sequences of N tokens (4096)", &a.o.context, 1, 1 << 30,
-          false },
-        { CLB_OPT_UINT, 'b', "batch", "N", "for N sequences at a time (1)", &a.o.batch, 1, 65536,
+        { CLB_OPT_UINT, 0, "ctx", "N", "for sequences of N tokens (4096)", &a->o.context, 1,
+          1 << 30, false },
+        { CLB_OPT_UINT, 'b', "batch", "N", "for N sequences at a time (1)", &a->o.batch, 1, 65536,
           false },
         { CLB_OPT_CHOICE, 0, "kv-dtype", CLB_KV_WORDS, "type of the KV cache (by the model)",
-          &a.o.kv_dtype, 0, 0, false },
+          &a->o.kv_dtype, 0, 0, false },
         { CLB_OPT_UINT, 0, "experts-per-token", "K", "instead of the model's number",
-          &a.o.experts_per_token, 1, UINT32_MAX, false },
-        { CLB_OPT_UINT, 't', "threads", "N", "with N threads (one per core)", &a.o.threads, 1, 1024,
-          false },
+          &a->o.experts_per_token, 1, UINT32_MAX, false },
+        { CLB_OPT_UINT, 't', "threads", "N", "with N threads (one per core)", &a->o.threads, 1,
+          1024, false },
+        { CLB_OPT_SIZE, 0, "gpu-memory", "SIZE", "on a GPU with SIZE, here or elsewhere (24G)",
+          &a->o.where.gpu_memory, 0, 0, false },
+        { CLB_OPT_STRING, 0, "device", "N", "which GPU, or several alike: 0,1 (0)",
+          &a->o.where.device, 0, 0, false },
+        { CLB_OPT_CHOICE, 0, "gpu-experts", "copy|cpu|auto", "that do not fit there (copy)",
+          &a->o.where.gpu_experts, 0, 0, false },
+        { CLB_OPT_CHOICE, 0, "backend", "auto|cpu|cuda", "without --gpu-memory: what is here",
+          &a->o.where.backend, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Text: lines of JSON from standard input, a line each", NULL, NULL,
           NULL, 0, 0, false },
-        { CLB_OPT_FLAG, 0, "encode", NULL, "text to token ids", &a.encode, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "encode", NULL, "text to token ids", &a->encode, 0, 0, false },
         { CLB_OPT_FLAG, 0, "parse-special", NULL, "special tokens in the text become ids",
-          &a.parse_special, 0, 0, false },
-        { CLB_OPT_FLAG, 0, "decode", NULL, "token ids to text", &a.decode, 0, 0, false },
-        { CLB_OPT_FLAG, 0, "skip-special", NULL, "without the special ones", &a.skip_special, 0, 0,
+          &a->parse_special, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "decode", NULL, "token ids to text", &a->decode, 0, 0, false },
+        { CLB_OPT_FLAG, 0, "skip-special", NULL, "without the special ones", &a->skip_special, 0, 0,
           false },
         { CLB_OPT_FLAG, 0, "render-chat", NULL, "a conversation to the text of its prompt",
-          &a.render_chat, 0, 0, false },
+          &a->render_chat, 0, 0, false },
         { CLB_OPT_GROUP, 0, "Other", NULL, NULL, NULL, 0, 0, false },
-        CLB_OPT_COMMON(&a.common),
+        CLB_OPT_COMMON(&a->common),
         { CLB_OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0, false },
     };
     const struct clb_program program = {
@@ -221,11 +228,18 @@ int main(int argc, char **argv)
         .example = "  " PROGRAM " model.bin | jq .architecture\n"
                    "  " PROGRAM " --plan --memory 8G --ctx 8192 model.bin\n",
     };
+
+    return clb_opt_start(&program, &a->common, argc, argv, first);
+}
+
+int main(int argc, char **argv)
+{
+    struct args a = { 0 };
     struct clb_err err;
     int first, status;
 
     setlocale(LC_CTYPE, "");
-    status = clb_opt_start(&program, &a.common, argc, argv, &first);
+    status = start(&a, argc, argv, &first);
     if (status >= 0)
         return status;
     a.o.differs = &a.differs;

@@ -20,10 +20,16 @@ static void print_plan(const struct colibri_memory_plan *p)
         fprintf(stderr, "; %s locked", clb_human_bytes(a, p->locked));
     if (p->available)
         fprintf(stderr, " (%s available)", clb_human_bytes(a, p->available));
-    if (p->device)
-        fprintf(stderr, "; on the GPU %s of %s", clb_human_bytes(a, p->device),
-                clb_human_bytes(b, p->device_available));
     fputc('\n', stderr);
+    if (p->n_expert_all)
+        fprintf(stderr,
+                "             on the GPU %s: dense weights %s, experts %s (%llu of %llu), KV cache "
+                "and activations %s\n",
+                clb_human_bytes(a, p->device_dense + p->device_experts + p->device +
+                                       p->device_others),
+                clb_human_bytes(b, p->device_dense), clb_human_bytes(c, p->device_experts),
+                (unsigned long long)p->n_expert_there, (unsigned long long)p->n_expert_all,
+                clb_human_bytes(d, p->device + p->device_others));
 }
 
 void run_print_setup(const struct run *r)

@@ -90,6 +90,13 @@ static const char *paper_offload(const struct clb_backend *be)
     return "";
 }
 
+/* A run that has not begun is closed with it: there is no such memory. */
+static const struct clb_memory *paper_pinned(struct clb_backend *be)
+{
+    (void)be;
+    return NULL;
+}
+
 static bool paper_lost(struct clb_backend *be)
 {
     (void)be;
@@ -107,6 +114,7 @@ static const struct clb_device_ops device = {
     .candidates = clb_cuda_most_candidates,
     .lost = paper_lost,
     .kv_shape = clb_cuda_kv_shape,
+    .pinned = paper_pinned,
 };
 
 /* What comes behind a reserve is not there. */

@@ -44,6 +44,11 @@ bool clb_api_sampling(struct clb_sampling *to, const struct colibri_sampling *fr
                       struct clb_err *err);
 bool clb_api_kv_dtype(struct clb_batch_options *to, int32_t dtype, struct clb_err *err);
 int32_t clb_api_kv_word(enum clb_kv_dtype dtype);
+/* `ops`: this backend instead of the one that options name; or NULL. On failure NULL, and the
+ * failure is remembered. */
+struct colibri_model *clb_api_load(const struct clb_model_source *from,
+                                   const struct colibri_load_options *options,
+                                   const struct clb_backend_ops *ops, struct colibri_error *error);
 int clb_api_give_plan(struct colibri_memory_plan *to, const struct clb_memory_plan *from);
 void clb_api_profile(struct colibri_profile *to, const struct clb_profile *from);
 

@@ -63,6 +63,11 @@ int clb_api_give_plan(struct colibri_memory_plan *to, const struct clb_memory_pl
         .locked = from->locked,
         .device = from->device,
         .device_available = from->device_available,
+        .device_dense = from->there.dense,
+        .device_experts = from->there.experts,
+        .device_others = from->there.peer_acts,
+        .n_expert_there = from->there.n_there,
+        .n_expert_all = from->there.n_expert,
     };
     struct clb_err err;
 

@@ -133,7 +133,8 @@ static bool open_tokenizer(struct colibri_model *model, bool verify, struct clb_
 }
 
 static struct colibri_model *load(const struct clb_model_source *from,
-                                  const struct colibri_load_options *options, struct clb_err *err)
+                                  const struct colibri_load_options *options,
+                                  const struct clb_backend_ops *ops, struct clb_err *err)
 {
     struct clb_model_options o;
     struct colibri_model *model = NULL;
@@ -142,18 +143,19 @@ static struct colibri_model *load(const struct clb_model_source *from,
         model = clb_new(1, sizeof *model, err);
     if (!model)
         return NULL;
+    o.ops = ops;
     if (clb_model_open(&model->m, from, &o, err) && open_tokenizer(model, o.verify, err))
         return model;
     colibri_unload_model(model);
     return NULL;
 }
 
-static struct colibri_model *load_or_say_why(const struct clb_model_source *from,
-                                             const struct colibri_load_options *options,
-                                             struct colibri_error *error)
+struct colibri_model *clb_api_load(const struct clb_model_source *from,
+                                   const struct colibri_load_options *options,
+                                   const struct clb_backend_ops *ops, struct colibri_error *error)
 {
     struct clb_err err;
-    struct colibri_model *model = load(from, options, &err);
+    struct colibri_model *model = load(from, options, ops, &err);
 
     if (model)
         return model;
@@ -170,7 +172,7 @@ struct colibri_model *colibri_load_model_ex(const char *path,
     struct clb_model_source from = { .path = path };
 
     if (path)
-        return load_or_say_why(&from, options, error);
+        return clb_api_load(&from, options, NULL, error);
     clb_api_null("path");
     if (error)
         *error = *colibri_last_error_info();
@@ -189,7 +191,7 @@ struct colibri_model *colibri_load_model_from_memory(const void *bytes, size_t n
     struct clb_model_source from = { .bytes = bytes, .n = n };
 
     if (bytes)
-        return load_or_say_why(&from, options, error);
+        return clb_api_load(&from, options, NULL, error);
     clb_api_null("bytes");
     if (error)
         *error = *colibri_last_error_info();

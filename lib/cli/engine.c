@@ -107,6 +107,13 @@ static const char *gpu_option(const struct clb_where *w, size_t *i)
     return NULL;
 }
 
+bool clb_engine_names_where(const struct clb_where *w)
+{
+    size_t first = 0;
+
+    return w->backend || gpu_option(w, &first);
+}
+
 const char *clb_engine_cpu_note(char text[CLB_CPU_NOTE], const struct clb_where *w,
                                 const struct colibri_model_info *info)
 {

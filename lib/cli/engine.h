@@ -40,6 +40,8 @@ struct clb_where {
     { CLB_OPT_CHOICE, 0, "attention", "own|cudnn", "of prompts; cudnn: bits vary with batches",    \
       &(w)->attention, 0, 0, false }
 /* clang-format on */
+/* One of them was given. */
+bool clb_engine_names_where(const struct clb_where *w);
 /* Options of a GPU do not go with --backend cpu. */
 bool clb_engine_where(struct colibri_load_options *o, const struct clb_where *w,
                       struct clb_err *err);

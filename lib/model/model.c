@@ -180,9 +180,9 @@ static bool open_backend(struct clb_model *m, const struct clb_model_options *o,
     m->device_limit = o->gpu_memory;
     m->upload = o->upload;
     m->upload_arg = o->upload_arg;
-    if (!o->backend || !strcmp(o->backend, "auto"))
+    if (!o->ops && (!o->backend || !strcmp(o->backend, "auto")))
         return auto_backend(m, &bo, err);
-    const struct clb_backend_ops *op = clb_backend_find(o->backend, err);
+    const struct clb_backend_ops *op = o->ops ? o->ops : clb_backend_find(o->backend, err);
     return op && try_backend(m, op, &bo, err);
 }
 

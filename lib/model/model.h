@@ -31,6 +31,7 @@ struct clb_model_options {
     bool gpu_dense_widened; /* int8 and int4 ones as well */
     bool gpu_attention_library; /* attention of prompts by the maker's library; only on a device */
     enum clb_offload offload;   /* of experts that do not fit on the devices */
+    const struct clb_backend_ops *ops; /* this one instead of a backend by name; or NULL */
     clb_upload_fn *upload;      /* told how far the weights are on their way to a device; or NULL */
     void *upload_arg;
 };

@@ -60,6 +60,9 @@ static bool plan_on(struct clb_memory_plan *p, struct clb_model *m,
         p->device = p->kv_cache + p->activations;
         p->device_available = clb_model_device_left(m);
         p->device_limit = m->device_limit;
+        if (!op->device->plan(be, &acts, m->committed_device + p->device, &p->there, err) &&
+            p->device <= p->device_available) /* else that is said first */
+            return false;
     }
     p->weights = weight_bytes(m, run - p->device);
     p->available = m->limit ? m->limit - least_of(m->committed, m->limit) : system;

@@ -20,6 +20,7 @@ struct clb_memory_plan {
     uint64_t device;           /* of the total: KV cache and activations, where a device computes */
     uint64_t device_available; /* what the device has for them, beside dense weights */
     uint64_t device_limit;     /* of its memory, as it was asked for; 0: none */
+    struct clb_device_plan there; /* of devices; of experts none where `device` has no room */
     uint32_t context;
     enum clb_kv_dtype kv_dtype;
     uint32_t n_block;

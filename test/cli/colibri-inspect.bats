@@ -205,6 +205,36 @@ EOF
     has "$stderr" "colibri-inspect: " bytes
 }
 
+@test "inspect: --plan for GPUs that are elsewhere: what has room there, and what is left for the host" {
+    run -0 --separate-stderr colibri-inspect --plan --gpu-memory 64M --ctx 64 demo.bin
+    has "$output" "on the GPU" "all 32" "of 67.1 MB" "on the host" "all are on the GPU" "it fits"
+    [[ -z $stderr ]]
+    plan() { colibri-inspect --plan --json --ctx 64 "$@" demo.bin; }
+    adds_up='.gpu | .total == .dense_weights + .experts + .kv_cache + .activations'
+    plan --gpu-memory 64M | jq -e "$adds_up and .experts_there == .experts_all and .devices == 1"
+    plan --gpu-memory 3500K | jq -e "$adds_up and .experts_there > 0 and .experts_there < .experts_all and .total <= 3500 * 1024"
+    plan --gpu-memory 3500K --device 2-4 | jq -e "$adds_up and .devices == 3 and .total <= 3 * 3500 * 1024"
+    [[ $(plan --gpu-memory 64M --batch 3 | jq .gpu.kv_cache) == $((3 * $(plan --gpu-memory 64M | jq .gpu.kv_cache))) ]]
+    for kv in f32 f16 int8; do plan --gpu-memory 64M --kv-dtype $kv; done | jq -es '.[0].gpu.kv_cache == 2 * .[1].gpu.kv_cache and .[2].gpu.kv_cache < .[1].gpu.kv_cache'
+    for how in copy cpu auto; do
+        run -0 colibri-inspect --plan --ctx 64 --gpu-memory 3500K --gpu-experts $how demo.bin
+        has "$output" " of 32; others are " "experts that are not on the GPU, mapped"
+    done
+    has "$output" "as a trial tells"
+    # more experts than there is host memory for: they are read from the disk; no room for KV cache, for weights
+    run -4 --separate-stderr colibri-inspect --plan --gpu-memory 4M demo.bin
+    has "$output" "it does not fit"
+    has "$stderr" "KV cache and activations need " " bytes of the GPU, but " "a shorter context needs less"
+    run_err 4 colibri-inspect --plan --gpu-memory 400K demo.bin
+    has "$message" "--gpu-memory: " "dense weights " " is the limit of GPU memory; raise it"
+    run_err 2 colibri-inspect --plan --gpu-memory 1G --backend cpu demo.bin
+    run_err 2 colibri-inspect --plan --gpu-memory 1G --device 0,0 demo.bin
+    for option in --gpu-memory=1G --device=1 --gpu-experts=cpu --backend=auto; do
+        run_err 2 colibri-inspect $option demo.bin
+        has "$message" "options of GPUs belong to --plan"
+    done
+}
+
 @test "inspect: -v says on stderr what was read" {
     run -0 --separate-stderr colibri-inspect -v --summary demo.bin f32.bin
     ((${#stderr_lines[@]} == 2))

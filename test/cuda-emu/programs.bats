@@ -235,6 +235,30 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     has "$output" " experts are multiplied by the CPU"
 }
 
+@test "cuda: inspect --plan says before a run what lies on GPUs then, to the byte, here or elsewhere" {
+    export EMU_CUDA=devices=3
+    while read -ra how; do
+        on_gpu -v -p x --stats --json "${how[@]}" "$M" 2>run >/dev/null
+        jq -R 'fromjson?' run >stats
+        colibri-inspect --plan --json --backend cuda "${how[@]}" "$M" >plan
+        [[ $(jq .gpu.total plan) == "$(jq .pools.gpu.reserved stats)" ]] || fail "${how[*]}: $(<plan) $(jq -c .pools.gpu stats)"
+        [[ $(jq .total plan) == "$(jq .plan.total stats)" ]] || [[ ${how[*]} == *--device* ]] || fail "${how[*]}: $(<plan) $(jq -c .plan stats)"
+        has "$(<run)" "($(jq .gpu.experts_there plan) of $(jq .gpu.experts_all plan)), KV cache and activations "
+        EMU_CUDA='' colibri-inspect --plan --json --gpu-memory 1G "${how[@]}" "$M" >elsewhere # the last SIZE counts
+        [[ ${how[*]} != *gpu-memory* || $(jq "del(.available)" plan) == "$(jq "del(.available)" elsewhere)" ]] || fail "$(<elsewhere)"
+    done <<'END'
+--kv-dtype f32 --experts-per-token 1
+--device 1,0 --kv-dtype int8
+--gpu-memory 64M --ctx 200
+--gpu-memory 3500K --ctx 64
+--gpu-memory 3500K --ctx 64 --gpu-experts cpu
+--gpu-memory 4M --ctx 64 --gpu-experts auto
+--gpu-memory 3500K --ctx 64 --device 0-2
+--gpu-memory 3500K --ctx 64 --device 0,2
+--gpu-memory 3400K --ctx 64 --device 0,2 --gpu-experts cpu
+END
+}
+
 @test "cuda: auto runs on the CPU what a GPU has no memory for, and says so" {
     colibri-run -n 3 -p 'The bird' --backend cpu --logits a "$M" >/dev/null
     EMU_CUDA=devices=1,memory=4M run -0 --separate-stderr colibri-run -n 3 -v -p 'The bird' --logits b "$M"

@@ -524,6 +524,57 @@ static void plan_resolves_the_defaults(void)
     colibri_unload_model(m);
 }
 
+/* Of a GPU that is elsewhere: in any build, on any machine. */
+static void gpus_elsewhere_are_planned_and_cannot_run(void)
+{
+    struct colibri_load_options o = { .size = sizeof o, .gpu_memory = 64 << 20 };
+    const struct colibri_scheduler_options so = { .size = sizeof so, .max_sequences = 2 };
+    const struct colibri_batch_options bo = { .size = sizeof bo, .context = 100 };
+    struct colibri_memory_plan p = { .size = sizeof p }, q = p;
+    struct colibri_error e = { 0 };
+    struct colibri_scheduler *s = NULL;
+    struct colibri_batch *b = NULL;
+    float logits[VOCAB];
+
+    struct colibri_model *m = colibri_load_for_plans(path, &o, &e);
+    CHECK(m != NULL);
+    CHECK_EQ(colibri_plan_scheduler(m, &so, &q), 0);
+    CHECK_EQ(colibri_plan_batch(m, &bo, &p), 0);
+    CHECK(p.device == p.kv_cache + p.activations && q.device > p.device);
+    CHECK(p.device < p.device_available && p.device_available < o.gpu_memory);
+    CHECK(p.n_expert_all > 0 && p.n_expert_there == p.n_expert_all);
+    CHECK(p.device_dense > 0 && p.device_experts > 0 && p.device_others == 0);
+    failed(colibri_batch_open(&b, m, &bo), COLIBRI_USAGE, "loaded for plans: it cannot run");
+    failed(colibri_scheduler_open(&s, m, &so), COLIBRI_USAGE, "loaded for plans");
+    failed(colibri_infer(m, ids, logits, 1, 1, NULL), COLIBRI_USAGE, "loaded for plans");
+    CHECK_EQ(colibri_plan_batch(m, &bo, &q), 0);
+    CHECK(!memcmp(&p.device, &q.device, sizeof p - offsetof(struct colibri_memory_plan, device)));
+    colibri_unload_model(m);
+
+    o.n_devices = 2; /* the second one has experts alone */
+    o.devices[1] = 1;
+    CHECK((m = colibri_load_for_plans(path, &o, &e)) != NULL);
+    CHECK_EQ(colibri_plan_batch(m, &bo, &q), 0);
+    CHECK(q.device_others > 0 && q.device_others < q.activations);
+    CHECK(q.n_expert_there == p.n_expert_all && q.device_dense == p.device_dense);
+    colibri_unload_model(m);
+
+    o.gpu_memory = p.device_dense;
+    CHECK(!colibri_load_for_plans(path, &o, &e));
+    CHECK_EQ(e.code, COLIBRI_NO_SPACE);
+    CHECK_STR(e.field, "gpu_memory");
+    o.gpu_memory = 64 << 20;
+    o.gpu_dense_library = true;
+    CHECK(!colibri_load_for_plans(path, &o, &e));
+    CHECK_EQ(e.code, COLIBRI_UNSUPPORTED);
+    CHECK(!colibri_load_for_plans(NULL, &o, &e));
+    CHECK_EQ(e.code, COLIBRI_USAGE);
+    CHECK((m = colibri_load_for_plans(path, NULL, NULL)) != NULL); /* as colibri_load_model_ex */
+    CHECK_EQ(colibri_batch_open(&b, m, &bo), 0);
+    colibri_batch_close(b);
+    colibri_unload_model(m);
+}
+
 static void memory_is_planned_counted_and_returned(void)
 {
     struct colibri_batch_options o = { .size = sizeof o, .max_sessions = 3, .context = 100 };
@@ -742,6 +793,7 @@ int main(void)
     TEST(null_arguments_are_refused);
     TEST(generation_streams_tokens);
     TEST(plan_resolves_the_defaults);
+    TEST(gpus_elsewhere_are_planned_and_cannot_run);
     TEST(memory_is_planned_counted_and_returned);
     TEST(profile_counts_what_a_batch_does);
     TEST(addresses_are_found);
