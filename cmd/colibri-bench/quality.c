@@ -194,6 +194,23 @@ static bool fail_of(const struct pair *p, const struct reader *r, struct clb_err
     return false;
 }
 
+/* Both together stay below what was given: the first has half of it at most, the second what that
+ * one has left. Of several GPUs it is not known who has how much of which. */
+static uint64_t gpu_memory(const struct pair *p, const struct reader *r)
+{
+    const struct reader *other = r == &p->model ? &p->other : &p->model;
+    const struct clb_where *w = &p->o->where;
+    struct colibri_memory_stats s = { .size = sizeof s };
+    bool several = w->device && strpbrk(w->device, ",-");
+
+    if (!p->other.path || !w->gpu_memory)
+        return w->gpu_memory;
+    if (other->batch && !several && colibri_memory_stats(*other->model, &s) == COLIBRI_OK &&
+        s.device.reserved > 0 && s.device.reserved < w->gpu_memory)
+        return w->gpu_memory - s.device.reserved;
+    return w->gpu_memory - w->gpu_memory / 2;
+}
+
 /* In place of what was loaded before. */
 static bool reader_load(struct pair *p, struct reader *r, bool off_gpu, struct clb_err *err)
 {
@@ -202,8 +219,8 @@ static bool reader_load(struct pair *p, struct reader *r, bool off_gpu, struct c
 
     if (off_gpu)
         o.where = (struct clb_where){ .backend = "cpu" };
-    else if (p->other.path) /* both together stay below what was given */
-        o.where.gpu_memory -= o.where.gpu_memory / 2;
+    else
+        o.where.gpu_memory = gpu_memory(p, r);
     *r->model = NULL;
     colibri_unload_model(old);
     if (bench_load(r->model, &r->info, r->path, p->threads, &o, err))

@@ -61,8 +61,10 @@ void bench_say_where(const char *path, const struct colibri_model_info *info,
 {
     char note[CLB_CPU_NOTE];
 
-    if (!o->verbose)
+    if (!o->verbose) {
+        clb_engine_warn_cpu(BENCH_NAME, &o->where, info);
         return;
+    }
     clb_warn(BENCH_NAME, "%s: device %s: %s", path, info->backend, info->device);
     if (*clb_engine_cpu_note(note, &o->where, info))
         clb_warn(BENCH_NAME, "%s: %s", path, note);

@@ -394,6 +394,8 @@ serve() {
     EMU_CUDA=devices=1,memory=4M run -0 --separate-stderr quick --json -b 1 "$M"
     jq -e '.model.backend == "cuda"' <<<"$output"
     EMU_CUDA=devices=1,memory=4M run_err 4 colibri-bench --prefill 3 --decode 2 -r 1 -b 1,64 --backend cuda "$M"
+    run -0 --separate-stderr colibri-bench --prefill 3 --decode 2 -r 1 --gpu-memory 2G "$M"
+    [[ $stderr == "colibri-bench: the CPU is used; no GPU: "*" bytes of the memory of device 0 are asked for"*"; without effect: --gpu-memory" ]]
 }
 
 @test "cuda: bench --compare runs both models on one backend, with the memory that there is for both" {
@@ -405,6 +407,10 @@ serve() {
     want=$output
     EMU_CUDA=devices=1,memory=19M run -0 --separate-stderr both --gpu-memory 16M # experts are copied: the same bits
     has "$stderr" "demo-int8.bin: device cuda: " "demo-f32.bin: device cuda: " "experts are copied"
+    [[ $output == "$want" ]]
+    run -0 --separate-stderr both --gpu-memory 30M # the second one has more than half
+    [[ $stderr =~ demo-int8.bin:\ device\ [^:]*cuda:.*15.7\ MB\ to\ use ]]
+    [[ $stderr =~ demo-f32.bin:\ device\ cuda:.*\ ([0-9]+)\.[0-9]\ MB\ to\ use ]] && ((BASH_REMATCH[1] > 16))
     [[ $output == "$want" ]]
     run -0 --separate-stderr both --backend cpu
     want=$output
