@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_call.h"
 #include "lib/base/mem.h"
 
 enum { LEAST_ROWS = 32 }; /* fewer do not fill its blocks */
