@@ -133,10 +133,10 @@ endif
 examples: $(EXAMPLES:%=$(BUILD)/%)
 
 # Everything but the arithmetic and the tokenizer is small rather than fast: the engine fits in 500 KB.
-# Of the tokenizer, what the time does not go to is, too: normalisers, added tokens, patterns that
-# nobody published.
+# Of the tokenizer, what the time does not go to is, too: decoding, normalisers, added tokens, patterns
+# that nobody published.
 SMALL := $(filter lib/api/% lib/backend/% lib/base/% lib/chat/% lib/format/% lib/import/% lib/model/% \
-                  lib/sample/sampling.c lib/session/% lib/token/added% lib/token/normal.c lib/token/program% \
+                  lib/sample/sampling.c lib/session/% lib/token/added% lib/token/decode.c lib/token/normal.c lib/token/program% \
                   lib/token/tables% lib/token/spm% lib/forward/% kernels/cpu/cpuid.c \
                   $(addprefix kernels/cuda/cuda_,layout.c sizes.c paper.c) \
                   $(addprefix kernels/cpu/cpu_,acts.c attn_project.c attn_output.c backend.c embed.c \

@@ -121,8 +121,8 @@ void bench_unload(struct bench_models *m);
 
 bool bench_load(struct colibri_model **out, struct colibri_model_info *info, const char *path,
                 uint32_t threads, const struct bench_options *o, struct clb_err *err);
-/* With -v; else only where options of a GPU are not met. Where a model runs is decided when its first
- * batch opens: ask for `info` after that. */
+/* With -v; else only where options of a GPU are not met. Where a model runs is decided when its
+ * first batch opens: ask for `info` after that. */
 void bench_say_where(const char *path, const struct colibri_model_info *info,
                      const struct bench_options *o);
 bool bench_read_file(struct clb_text *out, const char *path, struct clb_err *err); /* "-": stdin */

@@ -169,6 +169,15 @@ uint64_t clb_experts_held_bytes(const struct clb_experts *s)
     return s->n_slot * s->slot_bytes;
 }
 
+uint64_t clb_experts_pinned_bytes(const struct clb_experts *s)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_slot; i++)
+        n += s->slot[i].is_pinned;
+    return n * s->slot_bytes;
+}
+
 /* Mapped one by one, so that a dropped slot goes back to the system at once. */
 static bool add_slot(struct clb_experts *s, struct clb_err *err)
 {

@@ -34,6 +34,7 @@ void clb_experts_free(struct clb_experts *s);
 bool clb_experts_resize(struct clb_experts *s, uint64_t budget, struct clb_err *err);
 /* Bytes that a cache holds now. */
 uint64_t clb_experts_held_bytes(const struct clb_experts *s);
+uint64_t clb_experts_pinned_bytes(const struct clb_experts *s); /* of them, registered */
 /* From now on each block of a cache is registered with a device for as long as the cache has it;
  * pins NULL: no block is any more. False: one could not be registered, so none is. A block that
  * joins later and cannot be is not an error: copies from it take another way. Nothing happens when

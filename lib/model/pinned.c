@@ -64,20 +64,26 @@ static bool begin(struct clb_model *m, uint64_t *bytes, struct clb_err *err)
     return true;
 }
 
+static void tell(struct clb_model *m, uint64_t bytes)
+{
+    snprintf(m->pinned, sizeof m->pinned, "directly: %.1f MB are registered", (double)bytes / 1e6);
+}
+
 void clb_pinned_update(struct clb_model *m)
 {
     struct clb_err why = { 0 };
-    uint64_t bytes;
+    uint64_t bytes = clb_experts_pinned_bytes(m->experts);
 
     if (!m->op->device->copies(m->be)) {
         clb_pinned_end(m);
         return;
     }
+    if (bytes) /* of a cache, which changes its size */
+        tell(m, bytes);
     if (*m->pinned) /* it is, or cannot be */
         return;
     if (begin(m, &bytes, &why))
-        snprintf(m->pinned, sizeof m->pinned, "directly: %.1f MB are registered",
-                 (double)bytes / 1e6);
+        tell(m, bytes);
     else
         snprintf(m->pinned, sizeof m->pinned, "through buffers: %.160s", why.text);
 }

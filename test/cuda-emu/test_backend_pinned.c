@@ -105,6 +105,16 @@ static uint64_t lowest_limit(void)
     return o.memory - (16 << 10);
 }
 
+/* What people are told. */
+static void says_bytes(const struct clb_model *m)
+{
+    char text[80];
+
+    snprintf(text, sizeof text, "; copies go directly: %.1f MB are registered",
+             (double)clb_experts_held_bytes(m->experts) / 1e6);
+    CHECK_HAS(m->offload, text);
+}
+
 /* Each block of the cache; fewer when a run takes memory. */
 static void the_cache_is_registered(void)
 {
@@ -117,13 +127,16 @@ static void the_cache_is_registered(void)
     struct clb_model *m = open_model(&on_disk, GPU, 1200 << 10);
     infer(m, got[0]);
     uint64_t held = clb_experts_held_bytes(m->experts), gone = emu_calls("cudaHostUnregister");
-    CHECK(clb_model_commit(m, held / 2, 0, &err));
+    says_bytes(m);
+    CHECK(clb_model_commit(m, held / 2, 1, &err));
     CHECK(clb_experts_held_bytes(m->experts) < held);
+    says_bytes(m);
     CHECK(emu_calls("cudaHostUnregister") - gone >= 2);
-    clb_model_release(m, held / 2, 0);
+    clb_model_release(m, held / 2, 1);
     before = emu_calls("cudaHostRegister");
     infer(m, got[0]); /* the cache grows again */
     CHECK(emu_calls("cudaHostRegister") > before);
+    says_bytes(m);
     CHECK(!memcmp(all_there, got, sizeof got));
     clb_model_close(m);
     CHECK_EQ(emu_leaks(), 0);
