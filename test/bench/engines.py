@@ -26,7 +26,7 @@ class Colibri:
     def __init__(self, workshop, cpu):
         self.shop = workshop
         self.options = ["--cpu", cpu] if cpu else []
-        self.version = run([workshop.program("colibri-bench"), "--version"]).split()[-1]
+        self.version = run([workshop.program("colibri-bench"), "--version"]).split()[1]
 
     def speed(self, case, side, threads):
         out = json.loads(run([self.shop.program("colibri-bench"), "--json", "-t", str(threads),

@@ -40,10 +40,11 @@ options_of() { "$1" --completions | sed 's/=.*//' | sort; }
     done
 }
 
-@test "version: one line with the version of the header" {
+@test "version: a line with the version of the header; a build with CUDA has one more" {
     for p in "${programs[@]}"; do
         run -0 --separate-stderr "$p" --version
-        [[ ${#lines[@]} == 1 && ${lines[0]} =~ ^$p\ [0-9]+\.[0-9]+\.[0-9]+ ]] || fail "$output"
+        [[ ${lines[0]} =~ ^$p\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "$output"
+        [[ ${#lines[@]} == 1 || (${#lines[@]} == 2 && ${lines[1]} == "CUDA "*) ]] || fail "$output"
         [[ $("$p" -V) == "$output" ]]
     done
 }

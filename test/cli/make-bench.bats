@@ -46,7 +46,7 @@ rows() { grep '^| ' "$1" | cut -d'|' -f2- | tr -s ' '; }
         "**quality**" "KL of all int4 from f32"; do
         has "$output" "$line"
     done
-    has "$output" "Colibri $(colibri-run --version | cut -d' ' -f2)" "make bench ROUNDS=2" "load "
+    has "$output" "Colibri $(colibri-run --version | head -n 1 | cut -d' ' -f2)" "make bench ROUNDS=2" "load "
     [[ $output != *llama.cpp* ]]
     has "$stderr" "round 1/2  long" "round 2/2  int8 " "100 %"
     [[ $stderr != *"round 2/2  convert"* ]]
