@@ -70,6 +70,31 @@ VEC_FN vi dot_add_small_one(vi acc, struct weights w, vi a)
     vi pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(w.value, a));
     return in_order(_mm256_add_epi16(acc, pairs));
 }
+/* A group of a single row of activations, for weights as they are stored (block_row.inc). */
+struct row_group {
+    int8_t magnitude[CLB_GROUP];
+    int8_t flip[CLB_GROUP]; /* of weights: their offset, and all bits where a is negative */
+} __attribute__((aligned(CLB_GROUP)));
+/* Returns what sums start from: the magnitudes of all negative activations. */
+VEC_FN vi row_group(struct row_group *x, const int8_t *a)
+{
+    vi value = _mm256_loadu_si256((const __m256i *)(const void *)a);
+    vi magnitude = _mm256_abs_epi8(value);
+    vi negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), value);
+    _mm256_store_si256((__m256i *)(void *)x->magnitude, magnitude);
+    _mm256_store_si256((__m256i *)(void *)x->flip,
+                       _mm256_xor_si256(negative, _mm256_set1_epi8((char)0x80)));
+    vi sums = _mm256_sad_epu8(_mm256_and_si256(magnitude, negative), _mm256_setzero_si256());
+    __m128i h = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    return _mm256_broadcastd_epi32(_mm_add_epi32(h, _mm_unpackhi_epi64(h, h)));
+}
+/* w: 32 bytes of weights; magnitude and flip of their four inputs, in every lane. */
+VEC_FN vi dot_add_flipped(vi acc, vi magnitude, vi flip, const uint8_t *w)
+{
+    vi x = _mm256_xor_si256(flip, _mm256_load_si256((const __m256i *)(const void *)w));
+    vi pairs = _mm256_maddubs_epi16(magnitude, x);
+    return in_order(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+}
 VEC_FN vi dot_end(vi acc)
 {
     return acc;
