@@ -139,8 +139,8 @@ SMALL := $(filter lib/api/% lib/backend/% lib/base/% lib/chat/% lib/format/% lib
                   lib/sample/sampling.c lib/session/% lib/token/added% lib/token/decode.c lib/token/normal.c lib/token/program% \
                   lib/token/tables% lib/token/spm% lib/forward/% kernels/cpu/cpuid.c \
                   $(addprefix kernels/cuda/cuda_,layout.c sizes.c paper.c) \
-                  $(addprefix kernels/cpu/cpu_,acts.c attn_project.c attn_output.c backend.c embed.c \
-                    logits.c mla.c moe% router.c),$(LIB_SRC))
+                  $(addprefix kernels/cpu/cpu_,acts.c append.c attn_project.c attn_output.c backend.c \
+                    embed.c logits.c mla.c moe% router.c),$(LIB_SRC))
 SMALL := $(filter-out $(addprefix lib/base/,crc.c fmath.c json.c pool.c) \
                       $(addprefix lib/import/,convert_read.c decode.c),$(SMALL))
 $(call obj,$(filter-out $(SMALL) kernels/avx% kernels/neon%,$(LIB_SRC))): ISA := -fno-align-loops -fno-align-jumps

@@ -136,6 +136,8 @@ struct clb_kernels {
                       uint32_t n);
     /* Row-major embedding row to f32. */
     void (*widen)(float *y, const void *row, enum clb_dtype t, uint32_t n);
+    /* y[i] = x[i] as a half, at most the largest one; NaN stays NaN (clb_f32_to_f16_within). */
+    void (*narrow)(uint16_t *y, const float *x, uint32_t n);
 };
 
 /* "scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm" */

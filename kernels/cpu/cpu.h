@@ -201,7 +201,8 @@ void clb_cpu_residual_row(const struct clb_backend *be, const struct clb_acts *x
 void clb_cpu_rotate(const struct clb_backend *be, const struct clb_acts *x,
                     const struct clb_layer *l, float *head, uint32_t row);
 /* Keys and values of rows first..last-1 to the KV cache of their sequences. */
-void clb_cpu_append(const struct clb_acts *x, uint32_t layer, uint32_t first, uint32_t last);
+void clb_cpu_append(const struct clb_backend *be, const struct clb_acts *x, uint32_t layer,
+                    uint32_t first, uint32_t last);
 
 /* cpu_linear.c */
 static inline bool clb_cpu_quantised(const struct clb_matrix *m)

@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-#include "lib/base/half.h"
-
 /* n values to at[0], at[stride], at[2 * stride], ...; int8 sets *scale. */
 static void put_f32(float *at, size_t stride, const float *x, uint32_t n)
 {
@@ -13,12 +11,17 @@ static void put_f32(float *at, size_t stride, const float *x, uint32_t n)
         at[i * stride] = x[i];
 }
 
-/* Beyond the range of a half: the largest half, not infinity. */
-static void put_f16(uint16_t *at, size_t stride, const float *x, uint32_t n)
+static void put_f16(const struct clb_kernels *k, uint16_t *at, size_t stride, const float *x,
+                    uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        float v = x[i] > 65504 ? 65504 : x[i] < -65504 ? -65504 : x[i];
-        at[i * stride] = clb_f32_to_f16(v);
+    uint16_t half[64];
+
+    for (uint32_t i = 0; i < n; i += 64) {
+        uint32_t m = n - i < 64 ? n - i : 64;
+
+        k->narrow(half, x + i, m);
+        for (uint32_t j = 0; j < m; j++)
+            at[(i + j) * stride] = half[j];
     }
 }
 
@@ -38,20 +41,21 @@ static float put_int8(int8_t *at, size_t stride, const float *x, uint32_t n)
     return zero ? 0 : amax / 127;
 }
 
-static void put(enum clb_kv_dtype t, uint8_t *part, uint64_t scale_at, size_t at, size_t stride,
-                uint32_t position, const float *x, uint32_t n)
+static void put(const struct clb_kernels *k, enum clb_kv_dtype t, uint8_t *part, uint64_t scale_at,
+                size_t at, size_t stride, uint32_t position, const float *x, uint32_t n)
 {
     if (t == CLB_KV_F32)
         put_f32((float *)(void *)part + at, stride, x, n);
     else if (t == CLB_KV_F16)
-        put_f16((uint16_t *)(void *)part + at, stride, x, n);
+        put_f16(k, (uint16_t *)(void *)part + at, stride, x, n);
     else
         ((float *)(void *)(part + scale_at))[position] =
             put_int8((int8_t *)part + at, stride, x, n);
 }
 
 /* Head by head, so that the lines of a transposed block stay in the cache from row to row. */
-void clb_cpu_append(const struct clb_acts *x, uint32_t layer, uint32_t first, uint32_t last)
+void clb_cpu_append(const struct clb_backend *be, const struct clb_acts *x, uint32_t layer,
+                    uint32_t first, uint32_t last)
 {
     const struct clb_pass *p = x->p;
 
@@ -63,9 +67,9 @@ void clb_cpu_append(const struct clb_acts *x, uint32_t layer, uint32_t first, ui
             uint32_t at = p->position[r] % CLB_KV_BLOCK;
             uint8_t *bytes = clb_kv_pool_block(s->pool, block);
 
-            put(shape->dtype, clb_kv_k(shape, bytes, layer, head), shape->k_scale_at, at,
+            put(&be->k, shape->dtype, clb_kv_k(shape, bytes, layer, head), shape->k_scale_at, at,
                 CLB_KV_BLOCK, at, x->k + r * x->ld_k + head * shape->key_dim, shape->key_dim);
-            put(shape->dtype, clb_kv_v(shape, bytes, layer, head), shape->v_scale_at,
+            put(&be->k, shape->dtype, clb_kv_v(shape, bytes, layer, head), shape->v_scale_at,
                 (size_t)at * shape->value_dim, 1, at, x->v + r * x->ld_v + head * shape->value_dim,
                 shape->value_dim);
         }

@@ -79,7 +79,7 @@ static void project(void *arg, unsigned thread, unsigned n_thread)
         if (a->clip_qkv > 0)
             j->be->k.clip(x->v + r * x->ld_v, a->clip_qkv, a->n_kv_head * a->value_dim);
     }
-    clb_cpu_append(x, j->l->index, first, last);
+    clb_cpu_append(j->be, x, j->l->index, first, last);
 }
 
 bool clb_cpu_attn_project(struct clb_backend *be, struct clb_acts *x, const struct clb_layer *l,

@@ -149,7 +149,7 @@ static void project(void *arg, unsigned thread, unsigned n_thread)
     clb_pool_barrier(j->be->pool);
     for (uint32_t r = first; r < last; r++)
         finish_latents(j, r);
-    clb_cpu_append(x, j->l->index, first, last);
+    clb_cpu_append(j->be, x, j->l->index, first, last);
     clb_pool_barrier(j->be->pool);
     clb_cpu_list_run(j->be, x, &j->up, thread);
     clb_pool_barrier(j->be->pool);

@@ -185,6 +185,12 @@ static void widen(float *y, const void *row, enum clb_dtype t, uint32_t n)
         y[i] = clb_bf16_to_f32(h[i]);
 }
 
+static void narrow(uint16_t *y, const float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = clb_f32_to_f16_within(x[i]);
+}
+
 void clb_fill_rows_scalar(struct clb_kernels *k)
 {
     k->quantise = quantise;
@@ -199,6 +205,7 @@ void clb_fill_rows_scalar(struct clb_kernels *k)
     k->rope_half = rope_half;
     k->rope_interleaved = rope_interleaved;
     k->widen = widen;
+    k->narrow = narrow;
 }
 
 void clb_kernels_fill_scalar(struct clb_kernels *k)

@@ -60,4 +60,13 @@ static inline uint16_t clb_f32_to_f16(float f)
     return (uint16_t)(sign | ((r - 0x38000000u) >> 13));
 }
 
+/* The same, but beyond the range of a half the largest half, not infinity. */
+#define CLB_F16_MOST 65504.0f
+static inline uint16_t clb_f32_to_f16_within(float f)
+{
+    return clb_f32_to_f16(f > CLB_F16_MOST    ? CLB_F16_MOST
+                          : f < -CLB_F16_MOST ? -CLB_F16_MOST
+                                              : f);
+}
+
 #endif

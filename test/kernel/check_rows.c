@@ -93,6 +93,19 @@ static void widen_bf16(const struct call *c)
 {
     c->k->widen(c->y, c->in[0], CLB_BF16, c->n);
 }
+static void narrow(const struct call *c)
+{
+    c->k->narrow((uint16_t *)(void *)c->y, c->in[0], c->n);
+}
+/* Around the largest half and the smallest ones. */
+static void narrow_ends(const struct call *c)
+{
+    float x[MAX_N];
+
+    for (uint32_t i = 0; i < c->n; i++)
+        x[i] = c->in[0][i] * (i % 2 ? 60000.0f : 0x1p-22f);
+    c->k->narrow((uint16_t *)(void *)c->y, x, c->n);
+}
 static void attn_fold(const struct call *c)
 {
     float m = c->a, l = c->in[1][0];
@@ -130,6 +143,8 @@ static const struct op {
     { "widen f32", widen_f32 },
     { "widen fp16", widen_f16 },
     { "widen bf16", widen_bf16 },
+    { "narrow", narrow },
+    { "narrow at both ends", narrow_ends },
     { "attn_fold", attn_fold },
     { "attn_fold of the first block", attn_fold_first },
 };

@@ -60,6 +60,20 @@ EMULATED simde__m512 emulated_cvtph_ps(__m256i x)
 #undef _mm512_cvtph_ps
 #define _mm512_cvtph_ps emulated_cvtph_ps
 
+EMULATED __m256i emulated_cvtps_ph(simde__m512 x)
+{
+    float f[16];
+    uint16_t h[16];
+    __m256i out;
+    memcpy(f, &x, sizeof f);
+    for (int l = 0; l < 16; l++)
+        h[l] = clb_f32_to_f16(f[l]);
+    memcpy(&out, h, sizeof out);
+    return out;
+}
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph(x, rounding) emulated_cvtps_ph(x) /* to nearest even */
+
 EMULATED __m256i emulated_cvtepi32_epi16(simde__m512i x)
 {
     uint32_t i[16];
