@@ -4,6 +4,7 @@
 
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx2/vec.h"
+#include "kernels/wide/block.h"
 #include "lib/base/half.h"
 
 VEC_FN int32_t largest_int(__m256i x)
@@ -37,6 +38,7 @@ VEC_FN void quantise_group(int8_t *a, struct clb_group_info *info, const vf x[CL
     __m256i q[4], bits = _mm256_setzero_si256();
 
     /* As integers, magnitudes sort like floats, infinity and NaN last. */
+    UNROLL
     for (int i = 0; i < 4; i++)
         bits = _mm256_max_epi32(bits, _mm256_castps_si256(vf_abs(x[i])));
     uint32_t most = (uint32_t)largest_int(bits);
@@ -49,6 +51,7 @@ VEC_FN void quantise_group(int8_t *a, struct clb_group_info *info, const vf x[CL
         info->minus128sum = 0;
         return;
     }
+    UNROLL
     for (int i = 0; i < 4; i++)
         q[i] = _mm256_cvtps_epi32(vf_mul(x[i], vf_set1(inverse)));
     __m256i packed = pack_bytes(q);

@@ -8,7 +8,7 @@
 
 enum {
     PIECES_PER_THREAD = 32, /* enough that the last ones end together */
-    MIN_COST = 5 * 16384,   /* of a piece worth taking: 16 KB of weights for one row */
+    MIN_COST = 5 * 65536,   /* of a piece worth taking: 64 KB of weights for one row */
     PAIRS = 32,             /* tiles of a matrix that is never cut into single ones */
     GATED_FLOATS = CLB_TILE * CLB_CPU_TILES, /* columns of a gated piece */
 };

@@ -42,9 +42,10 @@ bool clb_dtype_is_float(enum clb_dtype t)
     return dtypes[t].row_major != 0;
 }
 
+/* To a multiple of a power of two. */
 static uint64_t round_up(uint64_t n, uint64_t to)
 {
-    return (n + to - 1) / to * to;
+    return (n + to - 1) & -to;
 }
 
 uint32_t clb_cols_padded(enum clb_dtype t, uint32_t cols)
