@@ -273,10 +273,12 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
 	$(Q)$(CXX) -x c++ $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+# What runs the threads takes most of the time, and has no sanitizers in it.
+$(addprefix $(BUILD)/test/cuda-emu/emu_,block.cc.o shared.cc.o): EMU_MORE = -O3 -fno-sanitize=all $(if $(findstring address,$(CFLAGS)),-DEMU_ASAN)
 $(BUILD)/%.cc.o: %.cc $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
-	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CXX) $(EMU_FLAGS) $(EMU_MORE) -MMD -MP -c -o $@ $<
 
 # The tests again with the race detector, which stands where libtsan would: kernels are compiled for it, the rest is plain.
 RACE       := $(BUILD)/race
@@ -286,21 +288,23 @@ $(RACE)/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$< for the race detector)
 	$(Q)$(CC) $(ALL_CPPFLAGS) -Itest/cuda-emu -DCLB_CUDA -DCLB_CUDA_LOWEST=75 $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+$(addprefix $(RACE)/test/cuda-emu/emu_,block.cc.o shared.cc.o race.cc.o): EMU_MORE = -O3
 $(RACE)/%.cc.o: %.cc $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$< for the race detector)
-	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CXX) $(EMU_FLAGS) $(EMU_MORE) -MMD -MP -c -o $@ $<
 $(RACE)/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$< for the race detector)
 	$(Q)$(CXX) -x c++ $(EMU_FLAGS) -fsanitize=thread -MMD -MP -c -o $@ $<
 RACE_TESTS := $(patsubst %,$(RACE)/%,$(basename $(wildcard test/cuda-emu/test_*.c*)))
 race-tests: $(RACE_TESTS) ; @:
+race-kernels: $(patsubst %.cu,$(RACE)/%,$(wildcard test/cuda-emu/test_*.cu)) ; @:
 $(RACE_TESTS): $(RACE)/test/cuda-emu/test_%: $$(addprefix $(RACE)/,$$(addsuffix .o,$$(wildcard \
                      test/cuda-emu/test_$$*.c*))) $(RACE_OBJ) $(CLI) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
-emu: race-tests
+emu: race-kernels
 	+@$(san) emu-tests programs
 
 SAN_FLAGS  := -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
@@ -323,7 +327,7 @@ demo:                                    ## build, convert the bundled model, as
 	@tools/demo.sh $(BUILD)
 test:                                    ## everything that fits in 15 minutes; ONLY=GLOB selects suites
 	@tools/setup.sh test
-	+@$(MAKE) all units race-tests
+	+@$(MAKE) all units race-kernels
 	+@$(san) all units emu-tests
 	@$(run) lint unit san cuda-emu cli golden
 test-full:                               ## everything else as well: valgrind, TSan, long mutation
@@ -385,7 +389,7 @@ clean:                                   ## remove the build folder
 help:                                    ## print this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-.PHONY: all lib programs examples units emu emu-tests race-tests gpu-tests cuda-kernels setup demo test test-full test-cuda-emu check-unit \
+.PHONY: all lib programs examples units emu emu-tests race-tests race-kernels gpu-tests cuda-kernels setup demo test test-full test-cuda-emu check-unit \
         check-san check-aarch64 check-cli check-golden lint bench install uninstall clean help FORCE
 FORCE:
 -include $(patsubst %.o,%.d,$(filter %.c.o,$(EMULATED) $(LIB_OBJ) $(call obj,$(CLI_SRC) \

@@ -212,7 +212,7 @@ static void *pin(int device, uint64_t bytes, struct clb_err *err)
         !clb_cuda_ok(cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable), err,
                      "pinned host memory"))
         return NULL;
-    return memset(p, 0, bytes);
+    return p;
 }
 static void unpin(void *p)
 {
@@ -221,7 +221,9 @@ static void unpin(void *p)
 }
 static void *pinned_get(void *arg, uint64_t bytes, struct clb_err *err)
 {
-    return pin(((struct clb_backend *)arg)->device, bytes, err);
+    void *p = pin(((struct clb_backend *)arg)->device, bytes, err);
+
+    return p ? memset(p, 0, bytes) : NULL;
 }
 static void pinned_put(void *arg, void *p, uint64_t bytes)
 {

@@ -62,6 +62,7 @@ static inline float *run(const struct rig_options *o, struct cut cut)
 {
     float *out = calloc((size_t)cut.n_seq * LENGTH * VOCAB, sizeof *out);
     struct rig_batch b = { .n_seq = cut.n_seq, .chunk = cut.chunk };
+    struct rig_options least = *o; /* every launch opens and closes all memory of the device */
     struct rig g;
 
     for (uint32_t s = 0; s < cut.n_seq; s++) {
@@ -69,7 +70,9 @@ static inline float *run(const struct rig_options *o, struct cut cut)
         b.length[s] = cut.length - s;
         b.out[s] = out + (size_t)s * LENGTH * VOCAB;
     }
-    if (!rig_open(&g, o))
+    least.max_rows = o->max_rows ? o->max_rows : cut.n_seq * LENGTH;
+    least.n_block = cut.n_seq * ((LENGTH + CLB_KV_BLOCK - 1) / CLB_KV_BLOCK);
+    if (!rig_open(&g, &least))
         CHECK(!"open");
     else
         CHECK(rig_run(&g, &b));
@@ -137,7 +140,8 @@ static inline struct rig_options small_options(const struct clb_arch *a, enum cl
     return (struct rig_options){ .model = { .arch = a, .expert = expert, .dense = CLB_INT8 },
                                  .op = clb_backend_device(),
                                  .kv = CLB_KV_F16,
-                                 .max_rows = 8 };
+                                 .max_rows = 8,
+                                 .n_block = 1 };
 }
 
 /* Opens, runs `rows` rows (8 at most) of one sequence, `chunk` in a pass, closes. False: it says

@@ -68,11 +68,11 @@ static inline uint32_t bf16x2_mul(uint32_t a, uint32_t b)
 
 static inline void mma_f16(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-    emu_mma_16816(c, a, b, clb_f16_to_f32);
+    emu_mma_16816(c, a, b, EMU_MMA_F16);
 }
 static inline void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-    emu_mma_16816(c, a, b, clb_bf16_to_f32);
+    emu_mma_16816(c, a, b, EMU_MMA_BF16);
 }
 
 static inline void copy_async(void *to, const void *from, uint32_t bytes)

@@ -86,7 +86,7 @@ template <class T> static inline T __shfl_sync(unsigned mask, T v, int from)
     uint64_t bits = 0;
 
     memcpy(&bits, &v, sizeof v);
-    bits = emu_exchange(mask, bits, from & 31, EMU_SHUFFLE);
+    bits = emu_exchange(mask, bits, from & 31);
     memcpy(&v, &bits, sizeof v);
     return v;
 }

@@ -30,11 +30,11 @@ void emu_block_barrier(void);
 /* The same; returns how many threads voted. */
 int emu_block_count(bool vote);
 /* Waits for all lanes of mask, which must be in a call of the same kind. */
-enum emu_kind { EMU_SYNC, EMU_COUNT, EMU_SHUFFLE, EMU_VOTE, EMU_MATCH, EMU_MMA };
+enum emu_kind { EMU_SYNC, EMU_COUNT, EMU_SHUFFLE, EMU_VOTE, EMU_MATCH, EMU_MMA_F16, EMU_MMA_BF16 };
 void emu_warp_barrier(unsigned mask, emu_kind kind);
 int emu_lane(void);
 /* Lane `from`'s value; every lane of mask calls. */
-uint64_t emu_exchange(unsigned mask, uint64_t value, int from, emu_kind kind);
+uint64_t emu_exchange(unsigned mask, uint64_t value, int from);
 unsigned emu_ballot(unsigned mask, bool vote);
 unsigned emu_match(unsigned mask, uint64_t value);
 
@@ -48,9 +48,8 @@ void emu_copy_async(void *to, const void *from, unsigned bytes);
 void emu_copy_commit(void);
 void emu_copy_wait(unsigned groups_left);
 
-/* c += a b of a warp, m16n8k16: 16-bit words in registers as PTX lays them out. */
-typedef float emu_widen_fn(uint16_t bits);
-void emu_mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2], emu_widen_fn *widen);
+/* c += a b of a warp, m16n8k16: words of one of the two types in registers as PTX lays them out. */
+void emu_mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2], emu_kind type);
 
 /* From now on, what other blocks of this launch wrote may be read: the caller came last. */
 void emu_acquire_blocks(void);
@@ -91,7 +90,12 @@ struct emu_clock {
 extern __thread bool emu_in_kernel; /* of the host thread that runs it */
 emu_clock emu_clock_now(void);
 bool emu_is_stack(const void *p);
-/* The shared memory that p lies in, and its shadow; NULL: none. */
+/* Shared memory may be touched between the first and the last of these; every block finds it filled
+ * with NaN. */
+void emu_open_shared(size_t dynamic);
+void emu_fill_shared(void);
+void emu_close_shared(void);
+/* The shared memory that p lies in. */
 struct emu_range {
     uint8_t *base;
     size_t bytes;

@@ -1,6 +1,10 @@
-/* emu_block.cc - a grid runs block after block; the threads of a block are fibers that run until
- * they meet a barrier. A fiber switch saves the registers that a call saves; elsewhere than on
- * x86-64, or with -DEMU_UCONTEXT, ucontext does it (five times slower). */
+/* emu_block.cc - a grid runs block after block; the threads of a block are fibers. One runs until
+ * it meets a barrier, and then hands on to the next; when none can run, complete barriers open. A
+ * fiber switch saves the registers that a call saves; elsewhere than on x86-64, or with
+ * -DEMU_UCONTEXT, ucontext does it (five times slower).
+ *
+ * Most of the time of the emulation goes here. So this file is optimised and has no sanitizers in
+ * it; with them elsewhere, EMU_ASAN says that ASan must be told of the stacks. */
 #include "emu.h"
 
 #include <cmath>
@@ -11,8 +15,9 @@
 #include <sys/mman.h>
 #include <vector>
 
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
+#include "lib/base/half.h"
+
+#ifdef EMU_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if !defined(__x86_64__) && !defined(EMU_UCONTEXT)
@@ -23,7 +28,7 @@
 #endif
 
 enum { MAX_THREADS = 1024, STACK = 128 * 1024, GUARD = 4096, WARP = 32 };
-enum state { READY, AT_BLOCK, AT_WARP, DONE };
+enum state { READY, AT_BLOCK, AT_WARP, DONE, STATES };
 
 struct copy {
     void *to;
@@ -34,42 +39,39 @@ struct copy {
 struct fiber {
     void *sp;
     char *stack;
-    void *fake_stack; /* ASan's */
 #ifdef EMU_UCONTEXT
     ucontext_t context;
 #endif
-    state at;
-    emu_kind kind;
+    emu_kind kind; /* of the barrier that it is at */
     unsigned mask;
-    uint64_t value;
-    float a[8], b[4]; /* of mma, two values of each register */
+    uint64_t value; /* what it brings to its warp, and what it gets there */
+    int from;       /* the lane whose value it wants */
+    uint32_t a[4], b[2];
+    float c[4];
     emu_dim id;
     std::vector<copy> pending;
     std::vector<size_t> group; /* groups that are committed: their numbers of copies */
     size_t uncommitted;
 };
 
-struct shared_block {
-    const void *key;
-    uint8_t *base;
-    size_t bytes;
-};
-
 static struct {
     fiber *fibers;
+    uint8_t at[MAX_THREADS];          /* each one's state */
+    int in[STATES];                   /* how many are in each state */
+    uint64_t ready[MAX_THREADS / 64]; /* a bit for each */
     int n, current;
     const char *kernel;
     const emu_body *body;
-    std::vector<shared_block> shared; /* the first is the dynamic one */
     emu_clock clock;
     uint16_t warp_epoch[MAX_THREADS / WARP];
     int votes, counted; /* of the block: at the barrier to come, at the last one */
     bool backwards, copies_early;
-    void *scheduler, *scheduler_fake;
-    const void *scheduler_stack;
-    size_t scheduler_bytes;
+    void *host, *host_fake; /* who launched; ASan's */
+    const void *host_stack;
+    size_t host_bytes;
+    bool entering;
 #ifdef EMU_UCONTEXT
-    ucontext_t scheduler_context;
+    ucontext_t host_context;
 #endif
 } emu;
 
@@ -107,55 +109,109 @@ static fiber *me(void)
     return &emu.fibers[emu.current];
 }
 
-static void to_scheduler(bool last)
+/* To ASan the stacks of all fibers are one: it hears of a switch when a block begins and ends. */
+static void enter_block(int first)
 {
-    fiber *f = me();
-#ifdef __SANITIZE_ADDRESS__
-    __sanitizer_start_switch_fiber(last ? nullptr : &f->fake_stack, emu.scheduler_stack,
-                                   emu.scheduler_bytes);
-#else
-    (void)last;
+    emu.current = first;
+    emu_self.thread = me()->id;
+    emu.entering = true;
+#ifdef EMU_ASAN
+    __sanitizer_start_switch_fiber(&emu.host_fake, emu.fibers[0].stack,
+                                   (size_t)MAX_THREADS * (STACK + GUARD) - GUARD);
 #endif
 #ifndef EMU_UCONTEXT
-    emu_swap(&f->sp, emu.scheduler);
+    emu_swap(&emu.host, me()->sp);
 #else
-    swapcontext(&f->context, &emu.scheduler_context);
+    swapcontext(&emu.host_context, &me()->context);
 #endif
-#ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(f->fake_stack, nullptr, nullptr);
+#ifdef EMU_ASAN
+    __sanitizer_finish_switch_fiber(emu.host_fake, nullptr, nullptr);
 #endif
 }
 
-static void to_fiber(int i)
+static void leave_block(void)
 {
-    fiber *f = &emu.fibers[i];
-
-    emu.current = i;
-    emu_self.thread = f->id;
-#ifdef __SANITIZE_ADDRESS__
-    __sanitizer_start_switch_fiber(&emu.scheduler_fake, f->stack, STACK);
+#ifdef EMU_ASAN
+    __sanitizer_start_switch_fiber(nullptr, emu.host_stack, emu.host_bytes);
 #endif
 #ifndef EMU_UCONTEXT
-    emu_swap(&emu.scheduler, f->sp);
+    emu_swap(&me()->sp, emu.host);
 #else
-    swapcontext(&emu.scheduler_context, &f->context);
-#endif
-#ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(emu.scheduler_fake, nullptr, nullptr);
+    swapcontext(&me()->context, &emu.host_context);
 #endif
 }
 
+/* From the fiber `from`, which runs. */
+static void go_on(int from, int to)
+{
+    emu.current = to;
+    emu_self.thread = me()->id;
+    if (to == from)
+        return;
+#ifndef EMU_UCONTEXT
+    emu_swap(&emu.fibers[from].sp, me()->sp);
+#else
+    swapcontext(&emu.fibers[from].context, &me()->context);
+#endif
+}
+
+static void set_state(int i, state to)
+{
+    emu.in[emu.at[i]]--;
+    emu.in[to]++;
+    emu.at[i] = (uint8_t)to;
+    emu.ready[i / 64] &= ~(UINT64_C(1) << i % 64);
+    emu.ready[i / 64] |= (uint64_t)(to == READY) << i % 64;
+}
+
+/* The next one that can run, from i on in the order of this launch; -1: none. */
+static int next_ready(int i)
+{
+    if (i < 0 || i >= MAX_THREADS)
+        return -1;
+    int w = i / 64, step = emu.backwards ? -1 : 1;
+    uint64_t bits = emu.backwards ? emu.ready[w] << (63 - i % 64) >> (63 - i % 64)
+                                  : emu.ready[w] >> i % 64 << i % 64;
+    while (!bits) {
+        w += step;
+        if (w < 0 || w >= MAX_THREADS / 64)
+            return -1;
+        bits = emu.ready[w];
+    }
+    return 64 * w + (emu.backwards ? 63 - __builtin_clzll(bits) : __builtin_ctzll(bits));
+}
+
+static int first_ready(void)
+{
+    return next_ready(emu.backwards ? emu.n - 1 : 0);
+}
+
+static bool release(void);
+
+/* Others run until this one may go on, which after its end it never does. */
 static void park(state at)
 {
-    me()->at = at;
-    to_scheduler(at == DONE);
+    int self = emu.current;
+
+    set_state(self, at);
+    int next = emu.in[READY] ? next_ready(self + (emu.backwards ? -1 : 1)) : -1;
+    if (next < 0 && emu.in[DONE] == emu.n)
+        return leave_block();
+    if (next < 0) {
+        if (!release())
+            emu_die("threads wait for others that never come");
+        next = first_ready();
+    }
+    go_on(self, next);
 }
 
 static void fiber_main(void)
 {
-#ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(nullptr, &emu.scheduler_stack, &emu.scheduler_bytes);
+#ifdef EMU_ASAN
+    if (emu.entering)
+        __sanitizer_finish_switch_fiber(nullptr, &emu.host_stack, &emu.host_bytes);
 #endif
+    emu.entering = false;
     emu.body->call(emu.body->closure.get());
     if (!me()->pending.empty())
         emu_die("an asynchronous copy is still pending when the thread ends");
@@ -181,15 +237,10 @@ static void start_fiber(fiber *f, int i, emu_dim block)
 {
     unsigned n = (unsigned)i;
 
-    f->at = READY;
-    f->fake_stack = nullptr;
     f->id = { n % block.x, n / block.x % block.y, n / (block.x * block.y) };
     f->pending.clear();
     f->group.clear();
     f->uncommitted = 0;
-#ifdef __SANITIZE_ADDRESS__ /* the frames of the last thread never returned */
-    ASAN_UNPOISON_MEMORY_REGION(f->stack + STACK - 4096, 4096);
-#endif
 #ifndef EMU_UCONTEXT
     uint64_t *s = (uint64_t *)(f->stack + STACK - 16);
     *--s = 0;
@@ -214,6 +265,76 @@ bool emu_is_stack(const void *p)
            (const char *)p < first + (size_t)MAX_THREADS * (STACK + GUARD);
 }
 
+/* -- what a warp does when it meets ------------------------------------------------------------ */
+
+/* Lanes of the warp that begins at `w`: everybody's value is there. */
+static void exchange(fiber *w, unsigned mask)
+{
+    uint64_t got[WARP];
+
+    for (int l = 0; l < WARP; l++) {
+        if (!(mask >> l & 1))
+            continue;
+        if (!(mask >> w[l].from & 1)) {
+            emu.current = (int)(w + l - emu.fibers);
+            emu_die("a shuffle reads lane %d, which is not in mask %08x", w[l].from, mask);
+        }
+        got[l] = w[w[l].from].value;
+    }
+    for (int l = 0; l < WARP; l++)
+        if (mask >> l & 1)
+            w[l].value = got[l];
+}
+
+static void match(fiber *w, unsigned mask)
+{
+    unsigned same[WARP] = {};
+
+    for (int l = 0; l < WARP; l++)
+        for (int k = 0; k < WARP && mask >> l & 1; k++)
+            if (mask >> k & 1)
+                same[l] |= (unsigned)(w[k].value == w[l].value) << k;
+    for (int l = 0; l < WARP; l++)
+        if (mask >> l & 1)
+            w[l].value = same[l];
+}
+
+static void ballot(fiber *w, unsigned mask)
+{
+    unsigned all = 0;
+
+    for (int l = 0; l < WARP; l++)
+        if (mask >> l & 1)
+            all |= (unsigned)w[l].value << l;
+    for (int l = 0; l < WARP; l++)
+        if (mask >> l & 1)
+            w[l].value = all;
+}
+
+/* PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": a_i of lane 4g+t is row g
+ * (i of 0,1,4,5) or g+8, column 2t + i%2 (+8 for i >= 4); b_i row 2t + i%2 (+8 for i >= 2), column
+ * g; c_i row g or g+8 (i >= 2), column 2t + i%2. The order of the sum is the emulation's own. */
+template <float widen(uint16_t)> static void multiply(fiber *w)
+{
+    float a[16][16], b[16][8], sum[16][8] = {};
+
+    for (int l = 0; l < WARP; l++) {
+        int g = l >> 2, t = l & 3;
+        for (int i = 0; i < 8; i++)
+            a[g + 8 * (i >> 1 & 1)][2 * t + (i & 1) + 8 * (i >> 2)] =
+                widen((uint16_t)(w[l].a[i / 2] >> 16 * (i & 1)));
+        for (int i = 0; i < 4; i++)
+            b[2 * t + (i & 1) + 8 * (i >> 1)][g] = widen((uint16_t)(w[l].b[i / 2] >> 16 * (i & 1)));
+    }
+    for (int r = 0; r < 16; r++)
+        for (int k = 0; k < 16; k++)
+            for (int n = 0; n < 8; n++)
+                sum[r][n] += a[r][k] * b[k][n];
+    for (int l = 0; l < WARP; l++)
+        for (int i = 0; i < 4; i++)
+            w[l].c[i] += sum[(l >> 2) + 8 * (i >> 1)][2 * (l & 3) + (i & 1)];
+}
+
 /* -- barriers ---------------------------------------------------------------------------------- */
 
 static bool warp_complete(int warp, unsigned mask, emu_kind kind)
@@ -222,7 +343,7 @@ static bool warp_complete(int warp, unsigned mask, emu_kind kind)
         if (!(mask >> l & 1))
             continue;
         int i = warp + l;
-        if (i >= emu.n || emu.fibers[i].at != AT_WARP || emu.fibers[i].mask != mask)
+        if (i >= emu.n || emu.at[i] != AT_WARP || emu.fibers[i].mask != mask)
             return false;
         if (emu.fibers[i].kind != kind) {
             emu.current = i;
@@ -232,20 +353,46 @@ static bool warp_complete(int warp, unsigned mask, emu_kind kind)
     return true;
 }
 
+static void meet(int warp, unsigned mask, emu_kind kind)
+{
+    fiber *w = &emu.fibers[warp];
+
+    switch (kind) {
+    case EMU_SYNC:
+        emu.warp_epoch[warp / WARP]++;
+        break;
+    case EMU_SHUFFLE:
+        exchange(w, mask);
+        break;
+    case EMU_VOTE:
+        ballot(w, mask);
+        break;
+    case EMU_MATCH:
+        match(w, mask);
+        break;
+    case EMU_MMA_F16:
+        multiply<clb_f16_to_f32>(w);
+        break;
+    case EMU_MMA_BF16:
+        multiply<clb_bf16_to_f32>(w);
+        break;
+    case EMU_COUNT:
+        break; /* of blocks only */
+    }
+    for (int l = 0; l < WARP; l++)
+        if (mask >> l & 1)
+            set_state(warp + l, READY);
+}
+
 static bool release_warps(void)
 {
     bool any = false;
 
     for (int i = 0; i < emu.n; i++) {
-        fiber *f = &emu.fibers[i];
-        if (f->at != AT_WARP || !warp_complete(i & ~31, f->mask, f->kind))
+        const fiber &f = emu.fibers[i];
+        if (emu.at[i] != AT_WARP || !warp_complete(i & ~31, f.mask, f.kind))
             continue;
-        unsigned mask = f->mask;
-        if (f->kind == EMU_SYNC)
-            emu.warp_epoch[i / WARP]++;
-        for (int l = 0; l < WARP; l++)
-            if (mask >> l & 1)
-                emu.fibers[(i & ~31) + l].at = READY;
+        meet(i & ~31, f.mask, f.kind);
         any = true;
     }
     return any;
@@ -255,26 +402,20 @@ static bool release_warps(void)
  * count at the block's. */
 static bool release(void)
 {
-    int waiting = 0, done = 0;
-
-    if (release_warps())
+    if (emu.in[AT_WARP] && release_warps())
         return true;
-    for (int i = 0; i < emu.n; i++) {
-        waiting += emu.fibers[i].at == AT_BLOCK;
-        done += emu.fibers[i].at == DONE;
-    }
-    if (!waiting || waiting + done != emu.n)
+    if (!emu.in[AT_BLOCK] || emu.in[AT_BLOCK] + emu.in[DONE] != emu.n)
         return false;
     emu.clock.now++;
     emu.counted = emu.votes;
     emu.votes = 0;
     for (int i = 0, kind = -1; i < emu.n; i++)
-        if (emu.fibers[i].at == AT_BLOCK) {
+        if (emu.at[i] == AT_BLOCK) {
             emu.current = i;
             if (kind >= 0 && emu.fibers[i].kind != kind)
                 emu_die("threads of a block meet at different barriers");
             kind = emu.fibers[i].kind;
-            emu.fibers[i].at = READY;
+            set_state(i, READY);
         }
     return true;
 }
@@ -309,68 +450,43 @@ void emu_warp_barrier(unsigned mask, emu_kind kind)
     park(AT_WARP);
 }
 
-/* Twice: when all have published, and when all have read. */
-uint64_t emu_exchange(unsigned mask, uint64_t value, int from, emu_kind kind)
+uint64_t emu_exchange(unsigned mask, uint64_t value, int from)
 {
-    me()->value = value;
-    emu_warp_barrier(mask, kind);
-    if (!(mask >> from & 1))
-        emu_die("a shuffle reads lane %d, which is not in mask %08x", from, mask);
-    uint64_t got = emu.fibers[(emu.current & ~31) + from].value;
-    emu_warp_barrier(mask, kind);
-    return got;
+    fiber *f = me();
+
+    f->value = value;
+    f->from = from;
+    emu_warp_barrier(mask, EMU_SHUFFLE);
+    return f->value;
 }
 
 unsigned emu_ballot(unsigned mask, bool vote)
 {
-    unsigned all = 0;
+    fiber *f = me();
 
-    me()->value = vote;
+    f->value = vote;
     emu_warp_barrier(mask, EMU_VOTE);
-    for (int l = 0; l < WARP; l++)
-        if (mask >> l & 1)
-            all |= (unsigned)emu.fibers[(emu.current & ~31) + l].value << l;
-    emu_warp_barrier(mask, EMU_VOTE);
-    return all;
+    return (unsigned)f->value;
 }
 
 unsigned emu_match(unsigned mask, uint64_t value)
 {
-    unsigned same = 0;
+    fiber *f = me();
 
-    me()->value = value;
+    f->value = value;
     emu_warp_barrier(mask, EMU_MATCH);
-    for (int l = 0; l < WARP; l++)
-        if (mask >> l & 1)
-            same |= (unsigned)(emu.fibers[(emu.current & ~31) + l].value == value) << l;
-    emu_warp_barrier(mask, EMU_MATCH);
-    return same;
+    return (unsigned)f->value;
 }
 
-/* PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": a_i of lane 4g+t is row g
- * (i of 0,1,4,5) or g+8, column 2t + i%2 (+8 for i >= 4); b_i row 2t + i%2 (+8 for i >= 2), column
- * g; c_i row g or g+8 (i >= 2), column 2t + i%2. The order of the sum is the emulation's own. */
-void emu_mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2], emu_widen_fn *widen)
+void emu_mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2], emu_kind type)
 {
-    fiber *f = me(), *warp = &emu.fibers[emu.current & ~31];
-    int g = emu_lane() >> 2, t = emu_lane() & 3;
+    fiber *f = me();
 
-    for (int i = 0; i < 8; i++)
-        f->a[i] = widen((uint16_t)(a[i / 2] >> 16 * (i & 1)));
-    for (int i = 0; i < 4; i++)
-        f->b[i] = widen((uint16_t)(b[i / 2] >> 16 * (i & 1)));
-    emu_warp_barrier(~0u, EMU_MMA);
-    for (int i = 0; i < 4; i++) {
-        int column = 2 * t + (i & 1), half = i >> 1;
-        float sum = 0;
-        for (int k = 0; k < 16; k++) {
-            int quad = (k & 7) >> 1, odd = k & 1, upper = k >> 3;
-            sum += warp[4 * g + quad].a[2 * (half + 2 * upper) + odd] *
-                   warp[4 * column + quad].b[2 * upper + odd];
-        }
-        c[i] += sum;
-    }
-    emu_warp_barrier(~0u, EMU_MMA);
+    memcpy(f->a, a, sizeof f->a);
+    memcpy(f->b, b, sizeof f->b);
+    memcpy(f->c, c, sizeof f->c);
+    emu_warp_barrier(~0u, type);
+    memcpy(c, f->c, sizeof f->c);
 }
 
 /* -- asynchronous copies ----------------------------------------------------------------------- */
@@ -414,61 +530,6 @@ void emu_copy_wait(unsigned groups_left)
     }
 }
 
-/* -- shared memory ----------------------------------------------------------------------------- */
-
-enum { EDGE = 64 }; /* bytes behind that nobody may touch */
-
-static void add_shared(const void *key, size_t bytes)
-{
-    size_t room = (bytes + 255) / 256 * 256 + 256;
-    uint8_t *p = (uint8_t *)aligned_alloc(256, room);
-
-    if (!p)
-        emu_die("no memory for shared memory");
-    memset(p, 0xff, room);
-#ifdef __SANITIZE_ADDRESS__
-    ASAN_POISON_MEMORY_REGION(p + bytes, room - bytes);
-#endif
-    emu.shared.push_back({ key, p, bytes });
-}
-
-static void free_shared(void)
-{
-    for (const shared_block &s : emu.shared) {
-        size_t room = (s.bytes + 255) / 256 * 256 + 256;
-#ifdef __SANITIZE_ADDRESS__
-        ASAN_UNPOISON_MEMORY_REGION(s.base, room);
-#endif
-        emu_race_forget(s.base, room);
-        free(s.base);
-    }
-    emu.shared.clear();
-}
-
-void *emu_dynamic_shared(void)
-{
-    return emu.shared[0].base;
-}
-
-void *emu_shared(const void *key, size_t bytes)
-{
-    for (const shared_block &s : emu.shared)
-        if (s.key == key)
-            return s.base;
-    add_shared(key, bytes);
-    return emu.shared.back().base;
-}
-
-bool emu_find_shared(const void *p, emu_range *out)
-{
-    for (const shared_block &s : emu.shared)
-        if ((const uint8_t *)p >= s.base && (const uint8_t *)p < s.base + s.bytes + EDGE) {
-            *out = { s.base, s.bytes };
-            return true;
-        }
-    return false;
-}
-
 /* -- a grid ------------------------------------------------------------------------------------ */
 
 emu_clock emu_clock_now(void)
@@ -488,27 +549,17 @@ void emu_acquire_blocks(void)
 /* Every launch runs its threads in the other order than the one before. */
 static void run_block(emu_dim block)
 {
-    int left = emu.n;
-
     emu.clock.block_start = ++emu.clock.now;
     memset(emu.warp_epoch, 0, sizeof emu.warp_epoch);
     for (int i = 0; i < emu.n; i++)
         start_fiber(&emu.fibers[i], i, block);
-    for (const shared_block &s : emu.shared)
-        memset(s.base, 0xff, s.bytes);
-    while (left) {
-        bool ran = false;
-        for (int j = 0; j < emu.n; j++) {
-            int i = emu.backwards ? emu.n - 1 - j : j;
-            if (emu.fibers[i].at != READY)
-                continue;
-            to_fiber(i);
-            ran = true;
-            left -= emu.fibers[i].at == DONE;
-        }
-        if (left && !ran && !release())
-            emu_die("threads wait for others that never come");
-    }
+    memset(emu.at, READY, sizeof emu.at);
+    memset(emu.in, 0, sizeof emu.in);
+    emu.in[READY] = emu.n;
+    for (int i = 0; i < emu.n; i++)
+        set_state(i, READY);
+    emu_fill_shared();
+    enter_block(first_ready());
 }
 
 void emu_run_grid(int device, const char *name, emu_dim grid, emu_dim block, size_t shared,
@@ -523,7 +574,7 @@ void emu_run_grid(int device, const char *name, emu_dim grid, emu_dim block, siz
     emu.copies_early = emu.backwards != emu.copies_early;
     emu_self.grid_dim = grid;
     emu_self.block_dim = block;
-    add_shared(nullptr, shared);
+    emu_open_shared(shared);
     emu_open_device(device);
     emu_in_kernel = true;
     emu.clock.launch_start = emu.clock.now + 1;
@@ -536,5 +587,5 @@ void emu_run_grid(int device, const char *name, emu_dim grid, emu_dim block, siz
     }
     emu_in_kernel = false;
     emu_close_device();
-    free_shared();
+    emu_close_shared();
 }

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "emu_call.h"
 
@@ -105,16 +107,97 @@ int emu_device_of(const void *p)
     return i == allocations.end() ? -1 : i->second.device;
 }
 
+/* -- NaN --------------------------------------------------------------------------------------- */
+
+/* Large memory is mapped, a piece again and again, from one of NaN: what nobody touches costs
+ * nothing. Between two pages that nobody may touch. */
+enum { LARGE = 1 << 18, PIECE = 1 << 20, PAGE = 4096 };
+
+static int piece_of_nan(void)
+{
+    static int fd = -1;
+
+    if (fd < 0) {
+        std::vector<uint8_t> nan(PIECE, 0xff);
+        fd = memfd_create("emu", MFD_CLOEXEC);
+        if (fd < 0 || write(fd, nan.data(), PIECE) != PIECE)
+            emu_die("no memory for memory");
+    }
+    return fd;
+}
+
+static uint8_t *map_nan(size_t bytes)
+{
+    size_t room = (bytes + PAGE - 1) / PAGE * PAGE;
+    void *all = mmap(nullptr, room + 2 * PAGE, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (all == MAP_FAILED)
+        return nullptr;
+    uint8_t *p = (uint8_t *)all + PAGE;
+    for (size_t at = 0; at < room; at += PIECE)
+        if (mmap(p + at, room - at < PIECE ? room - at : (size_t)PIECE, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_FIXED, piece_of_nan(), 0) == MAP_FAILED)
+            emu_die("no memory for memory");
+    return p;
+}
+
+/* Bytes up to the end of what was taken for so many. */
+static size_t room_of(size_t bytes)
+{
+    size_t unit = bytes >= LARGE ? PAGE : 256;
+
+    return bytes ? (bytes + unit - 1) / unit * unit : unit;
+}
+
+static uint8_t *take(size_t bytes)
+{
+    if (bytes >= LARGE)
+        return map_nan(bytes);
+    uint8_t *p = (uint8_t *)aligned_alloc(256, room_of(bytes));
+    if (p)
+        memset(p, 0xff, bytes);
+    return p;
+}
+
+/* For a while nobody else gets the addresses, so that who still uses them is found. */
+static void unmap_later(uint8_t *p, size_t room)
+{
+    enum { GONE = 64 };
+    static struct {
+        uint8_t *p;
+        size_t room;
+    } gone[GONE];
+    static unsigned n;
+
+    mmap(p, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    auto &old = gone[n++ % GONE];
+    if (old.p)
+        munmap(old.p - PAGE, old.room + 2 * PAGE);
+    old = { p, room };
+}
+
+static void give_back(uint8_t *p, size_t bytes)
+{
+#ifdef __SANITIZE_ADDRESS__
+    ASAN_UNPOISON_MEMORY_REGION(p, room_of(bytes));
+#endif
+    if (bytes < LARGE)
+        free(p);
+    else
+        unmap_later(p, room_of(bytes));
+}
+
+/* -- allocations ------------------------------------------------------------------------------- */
+
 static cudaError_t allocate(void **out, size_t bytes, emu_memory kind)
 {
-    uint8_t *p = (uint8_t *)aligned_alloc(256, (bytes + 255) / 256 * 256 + (bytes ? 0 : 256));
+    uint8_t *p = take(bytes);
 
     if (!p)
         return emu_error(cudaErrorMemoryAllocation);
-    memset(p, 0xff, bytes);
 #ifdef __SANITIZE_ADDRESS__ /* the bytes that rounding up has added */
-    size_t room = (bytes + 255) / 256 * 256 + (bytes ? 0 : 256);
-    ASAN_POISON_MEMORY_REGION(p + bytes, room - bytes);
+    ASAN_POISON_MEMORY_REGION(p + bytes, room_of(bytes) - bytes);
 #endif
     allocations[p] = { bytes, kind, emu_current_device(), false, false };
     guard(p, allocations[p], is_open(allocations[p]));
@@ -135,12 +218,9 @@ static cudaError_t release(void *p, emu_memory kind, const char *call)
     if (kind == EMU_DEVICE)
         device_used[i->second.device] -= i->second.bytes;
     emu_race_forget(p, i->second.bytes + 1);
-#ifdef __SANITIZE_ADDRESS__
-    ASAN_UNPOISON_MEMORY_REGION(p,
-                                (i->second.bytes + 255) / 256 * 256 + (i->second.bytes ? 0 : 256));
-#endif
+    size_t bytes = i->second.bytes;
     allocations.erase(i);
-    free(p);
+    give_back((uint8_t *)p, bytes);
     return cudaSuccess;
 }
 

@@ -22,6 +22,15 @@ struct cell {
 /* Several threads read it at that time: all of one warp (which is added), or of several. */
 enum { MANY_OF_WARP = 0x8000, MANY = 0xffff };
 
+/* What was touched last, of shared and of device memory, in the launch that began then: mostly it
+ * is touched again. */
+struct place {
+    emu_range range;
+    cell *cells;
+    uint32_t launch;
+};
+static place last[2];
+
 /* By the start of what they belong to. */
 static auto &shadows = *new std::map<const uint8_t *, cell *>;
 
@@ -37,6 +46,8 @@ static cell *shadow_of(const emu_range &r)
 void emu_race_forget(const void *p, size_t bytes)
 {
     auto from = shadows.lower_bound((const uint8_t *)p);
+
+    last[0] = last[1] = {};
     auto to = shadows.lower_bound((const uint8_t *)p + bytes);
 
     for (auto i = from; i != to; ++i)
@@ -70,9 +81,8 @@ static void remember_read(touch &read, const touch &mine)
         read = mine;
 }
 
-static void check(const char *where, bool global, cell *c, size_t at, bool write)
+static void check(const emu_clock &now, bool global, cell *c, size_t at, bool write)
 {
-    emu_clock now = emu_clock_now();
     touch mine = { now.now, now.thread, now.warp_epoch };
     bool wrote = unordered(c->write, now, global);
 
@@ -80,8 +90,9 @@ static void check(const char *where, bool global, cell *c, size_t at, bool write
         const touch &other = wrote ? c->write : c->read;
         emu_die(
             "race: byte %zu of %s: thread %d %s it and thread %d %s it, and nothing orders them",
-            at, where, other.thread & MANY_OF_WARP ? -1 : (int)other.thread,
-            wrote ? "wrote" : "read", now.thread, write ? "writes" : "reads");
+            at, global ? "device memory" : "shared memory",
+            other.thread & MANY_OF_WARP ? -1 : (int)other.thread, wrote ? "wrote" : "read",
+            now.thread, write ? "writes" : "reads");
     }
     if (write)
         c->write = mine;
@@ -89,11 +100,26 @@ static void check(const char *where, bool global, cell *c, size_t at, bool write
         remember_read(c->read, mine);
 }
 
+static bool lies_in(const void *p, const place &l, const emu_clock &now)
+{
+    return l.launch == now.launch_start &&
+           (size_t)((const uint8_t *)p - l.range.base) < l.range.bytes;
+}
+
+/* Where p lies, if a kernel may touch it. */
+static const place &find(const void *p, bool write, const emu_clock &now)
+{
+    place l = { {}, nullptr, now.launch_start };
+    bool global = !emu_find_shared(p, &l.range);
+
+    if (global && !emu_find_global(p, &l.range))
+        emu_die("a kernel %s %p, which is no memory of the device", write ? "writes" : "reads", p);
+    l.cells = shadow_of(l.range);
+    return last[global] = l;
+}
+
 void emu_access(const void *p, size_t bytes, bool write)
 {
-    emu_range r;
-    bool global = false;
-
     if (!emu_in_kernel || !bytes || emu_is_stack(p))
         return;
     if ((const char *)p >= &__executable_start && (const char *)p < &end) {
@@ -101,19 +127,17 @@ void emu_access(const void *p, size_t bytes, bool write)
             emu_die("a kernel writes a variable of the host");
         return;
     }
-    if (!emu_find_shared(p, &r)) {
-        global = true;
-        if (!emu_find_global(p, &r))
-            emu_die("a kernel %s %p, which is no memory of the device", write ? "writes" : "reads",
-                    p);
-    }
-    size_t at = (size_t)((const uint8_t *)p - r.base);
-    if (at + bytes > r.bytes)
+    emu_clock now = emu_clock_now();
+    const place &l = lies_in(p, last[0], now)   ? last[0]
+                     : lies_in(p, last[1], now) ? last[1]
+                                                : find(p, write, now);
+    bool global = &l == &last[1];
+    size_t at = (size_t)((const uint8_t *)p - l.range.base);
+    if (at + bytes > l.range.bytes)
         emu_die("a kernel %s %zu bytes at %zu of %zu of %s memory", write ? "writes" : "reads",
-                bytes, at, r.bytes, global ? "device" : "shared");
-    cell *c = shadow_of(r) + at;
+                bytes, at, l.range.bytes, global ? "device" : "shared");
     for (size_t i = 0; i < bytes; i++)
-        check(global ? "device memory" : "shared memory", global, c + i, at + i, write);
+        check(now, global, l.cells + at + i, at + i, write);
 }
 
 bool emu_race_build(void)

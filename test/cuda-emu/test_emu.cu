@@ -197,6 +197,8 @@ static void lanes_that_miss_each_other(void)
 
 // -- memory --------------------------------------------------------------------------------------
 
+static const size_t LARGE = 700001;
+
 static __global__ void touch(float *global, const float *host, int what)
 {
     CLB_DYNAMIC_SHARED(float, shared);
@@ -212,6 +214,8 @@ static __global__ void touch(float *global, const float *host, int what)
         global[0] = host[0];
     if (what == 4)
         global[0] = 1;
+    if (what == 5)
+        global[LARGE] = 1;
 }
 
 static void touch_one(float *global, const float *host, int what)
@@ -240,6 +244,33 @@ static void kernels_stay_in_bounds(void)
     if (BUILD_ASAN) // the host may not look at device memory
         CHECK(dies("AddressSanitizer", [&] { *host = out.p[0]; }));
     free(host);
+}
+
+// It is made in another way.
+static void large_memory_is_alike(void)
+{
+    const char *says = emu_race_build() ? "emu: a kernel" : "AddressSanitizer";
+    float *gone, *pinned;
+
+    OK(cudaMalloc((void **)&gone, LARGE * sizeof(float)));
+    OK(cudaFree(gone));
+    OK(cudaHostAlloc((void **)&pinned, LARGE * sizeof(float), cudaHostAllocDefault));
+    device<float> out(LARGE);
+    for (float f : out.get())
+        if (f == f)
+            CHECK(!"it is NaN at first");
+    touch_one(out.p, pinned, 3);
+    CHECK(out.get()[0] != out.get()[0]);
+    touch_one(out.p, pinned, 4);
+    CHECK_EQ(out.get()[0], 1);
+    CHECK(dies(says, [&] { touch_one(out.p, pinned, 5); }));
+    CHECK(dies(says, [&] { touch_one(gone, pinned, 4); }));
+    if (BUILD_ASAN) {
+        CHECK(dies("AddressSanitizer", [&] { *pinned = out.p[LARGE / 2]; }));
+        CHECK(dies("AddressSanitizer", [&] { pinned[LARGE] = 1; }));
+    }
+    OK(cudaFreeHost(pinned));
+    CHECK(dies("free already", [&] { OK(cudaFreeHost(pinned)); }));
 }
 
 static void copies_are_checked(void)
@@ -531,6 +562,7 @@ int main(void)
     TEST(warp_operations);
     TEST(lanes_that_miss_each_other);
     TEST(kernels_stay_in_bounds);
+    TEST(large_memory_is_alike);
     TEST(copies_are_checked);
     TEST(leaks_are_counted);
     TEST(blocks_that_meet_are_found);

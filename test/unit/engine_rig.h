@@ -45,6 +45,7 @@ struct rig_options {
     bool no_routing_cache;
     uint64_t budget;   /* of the expert store; 0: the mapping */
     uint32_t max_rows; /* 0: the most that fits */
+    uint32_t n_block;  /* of the KV cache; 0: as many */
 };
 
 /* Weights to the device, `run` bytes are left for activations and KV cache. */
@@ -80,7 +81,7 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
                                       .device_ledger = &g->device };
     struct clb_acts_shape shape = {
         .max_rows = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
-        .max_logits = RIG_SEQS * RIG_CONTEXT,
+        .max_logits = o->max_rows ? o->max_rows : RIG_SEQS * RIG_CONTEXT,
         .max_seqs = RIG_SEQS,
         .max_context = RIG_CONTEXT,
         .kv_dtype = o->kv,
@@ -99,7 +100,7 @@ static inline bool rig_memory(struct rig *g, const struct rig_options *o, struct
             : clb_kv_shape_init(&kv, &g->reader.arch, o->kv)) ||
         (d && !d->bind(g->be, &g->w, err)))
         return false;
-    uint32_t n_block = RIG_SEQS * RIG_CONTEXT / CLB_KV_BLOCK;
+    uint32_t n_block = o->n_block ? o->n_block : RIG_SEQS * RIG_CONTEXT / CLB_KV_BLOCK;
     if (d) {
         uint64_t acts = g->op->acts_bytes(g->be, &g->reader.arch, &shape);
         where.memory = d->memory(g->be);
