@@ -56,7 +56,7 @@ bats_files() { # GROUP BUILD FILTER
     for f in test/cli/*.bats; do
         [[ -e $f ]] || continue
         name=${f##*/}
-        [[ $3 != *san ]] || grep -q 'test_tags=.*san' "$f" || continue
+        [[ $3 != *' san' ]] || grep -q 'test_tags=.*san' "$f" || continue
         add "$1/${name%.bats}" "$2" "bats --tap $3 $f"
     done
 }
@@ -75,8 +75,6 @@ for g in "${groups[@]}"; do
     cuda-emu)
         for f in test/cuda-emu/test_*.c*; do
             stem=${f##*/} stem=${stem%.c*}
-            # what checkpoints and programs go through as well, at length
-            [[ -n $full || $stem != test_backend_@(archs|dnn|host|kv) ]] || continue
             add "cuda-emu/$stem" "$COLIBRI_SAN_BUILD" "$COLIBRI_SAN_BUILD/test/cuda-emu/$stem"
             [[ -z $full && $f != *.cu ]] || # in full: kernels as the host side calls them
                 add "cuda-emu/$stem-race" "$COLIBRI_BUILD" "$COLIBRI_BUILD/race/test/cuda-emu/$stem"
@@ -96,11 +94,39 @@ for g in "${groups[@]}"; do
             binaries aarch64 "$COLIBRI_BUILD/aarch64" 'env COLIBRI_TEST_FULL= test/qemu.sh'
             scripts aarch64
         fi ;;
-    cli) bats_files cli "$COLIBRI_BUILD" "$([[ -n $full ]] || echo '--filter-tags !slow')" ;;
+    cli) # a test that the sanitised programs take as well is run by them only, if they are to run
+        case $full,$only,${groups[*]} in
+        1,*) bats_files cli "$COLIBRI_BUILD" '' ;;
+        ,\*,*san*) bats_files cli "$COLIBRI_BUILD" '--filter-tags !slow,!san' ;;
+        *) bats_files cli "$COLIBRI_BUILD" '--filter-tags !slow' ;;
+        esac ;;
     san-cli) bats_files san-cli "$COLIBRI_SAN_BUILD" '--filter-tags !slow,!release' ;;
     *) scripts "$g" ;;
     esac
 done
+
+# -- order -----------------------------------------------------------------------
+# The longest first, so that none is left alone at the end: by the seconds of the last run here, or else by these.
+known="$COLIBRI_BUILD/test-seconds"
+usual='cuda-emu-programs 60
+san-cli-colibri-serve 90
+cli-colibri-serve 50
+cli-colibri-run 45
+san-cli-colibri-run 32
+cuda-emu-golden 30
+san-test_same_bits 30
+san-test_scheduler 26
+cli-make-bench 26
+cli-bench 24'
+sorted() {
+    printf '%s\n' "${suites[@]}" | awk -F'|' -v usual="$usual" -v known="$known" '
+        BEGIN {
+            for (n = split(usual, line, "\n"); n; n--) { split(line[n], w, " "); sec[w[1]] = w[2] }
+            while ((getline < known) > 0) { split($0, w, " "); sec[w[1]] = w[2] }
+        }
+        { name = $1; gsub("/", "-", name); printf "%.1f %s\n", sec[name], $0 }' | sort -s -k1,1rn | cut -d' ' -f2-
+}
+((${#suites[@]} == 0)) || mapfile -t suites < <(sorted)
 
 # -- run -----------------------------------------------------------------------
 # A suite that hangs fails; one that was started with signals ignored (nohup) gets them back.
@@ -164,6 +190,11 @@ for s in "${suites[@]}"; do
     run_suite "$s" &
 done
 wait
+
+for sum in "$log"/*.sum; do
+    [[ ! -e $sum ]] || echo "$(basename "$sum" .sum) $(awk '{ print $4 }' "$sum")"
+done | cat "$known" - 2>/dev/null | awk '{ sec[$1] = $2 } END { for (n in sec) print n, sec[n] }' >"$known.new"
+mv "$known.new" "$known"
 
 # -- sum -------------------------------------------------------------------------
 cat "$log"/*.sum 2>/dev/null | awk -v suites="${#suites[@]}" '

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Block kernels keep their sums in registers. gcc silently puts arrays of sums into memory when a bound is not a literal
-# or a loop is not nested, which halves the speed and changes no result; so the assembly is searched for vectors on the
-# stack. AVX2 has too few registers for the f32 sums of quantised matrices: they are there on purpose, four times each. On
-# NEON eight of the vectors are the caller's, saved on entry; six rows of 4-bit weights spill a few sums once per group.
+# or a loop is not nested, which halves the speed and changes no result; so the assembly (or what the build has made of
+# it) is searched for vectors on the stack. AVX2 has too few registers for the f32 sums of quantised matrices: they are
+# there on purpose, four times each. On NEON eight of the vectors are the caller's, saved on entry; six rows of 4-bit
+# weights spill a few sums once per group.
 set -uo pipefail
 . test/lint/tap.bash
 
@@ -10,12 +11,26 @@ flags=(-I. -D_GNU_SOURCE -std=c11 -O2 -fPIC -ffp-contract=off -fno-math-errno)
 avx2=(-mavx2 -mfma -mf16c)
 wide=("${avx2[@]}" -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
 
+# What the default build has made just now need not be compiled again.
+built='' objects=(kernels/avx512/matmul_int_avx512.c kernels/avx512/matmul_float_avx512.c kernels/avx512/attn_avx512.c
+    kernels/avx2/attn_avx2.c kernels/avx2/matmul_float_avx2.c kernels/avx2/matmul_int_avx2.c)
+if [[ -e ${COLIBRI_BUILD:-}/flags && $(<"$COLIBRI_BUILD/flags") == "cc "*" -O2 -g "* ]]; then
+    built=1
+    for f in "${objects[@]}"; do
+        [[ -e $COLIBRI_BUILD/$f.o && -z $(find kernels lib Makefile -newer "$COLIBRI_BUILD/$f.o" -print -quit) ]] || built=''
+    done
+fi
+
 # spills FILE ALLOWED FLAGS...: functions named <kind>_<R>x<T> with more than ALLOWED (an awk expression of t) vectors
 # on the stack.
 spills() {
     local file=$1 allowed=$2
     shift 2
-    "$cc" "${flags[@]}" "$@" -S -o - "$file" | awk -v vector="$vector" '
+    if [[ -n $built && $cc == cc ]]; then
+        objdump -d --no-show-raw-insn "$COLIBRI_BUILD/$file.o" | sed -E 's/^[0-9a-f]+ <(.*)>:/\t.size\n\1:/'
+    else
+        "$cc" "${flags[@]}" "$@" -S -o - "$file"
+    fi | awk -v vector="$vector" '
         /^[a-z][a-z0-9_]*_[0-9a-z]+x[0-9]:/ { name = $1; t = substr(name, length(name) - 1, 1) }
         /^\t\.size/ { name = "" }
         name && $0 ~ vector { count[name]++ }
@@ -29,7 +44,7 @@ spills() {
 cc=$(tap_cc x86_64)
 vector='%[yz]mm.*[(]%r[sb]p|[(]%r[sb]p.*%[yz]mm'
 if [[ -n $cc ]]; then
-    for f in kernels/avx512/matmul_int_avx512.c kernels/avx512/matmul_float_avx512.c kernels/avx512/attn_avx512.c; do
+    for f in "${objects[@]:0:3}"; do
         tap_none "$f keeps its sums in registers" < <(spills "$f" 4 "${wide[@]}")
     done
     tap_none "kernels/avx2/attn_avx2.c keeps its sums in registers" < <(spills kernels/avx2/attn_avx2.c 0 "${avx2[@]}")

@@ -87,6 +87,7 @@ static void the_original_opens(void)
     struct clb_safetensors st;
     struct clb_err err = { 0 };
 
+    CHECK(fd >= 0);
     put(header, sizeof header - 1, sizeof header - 1, DATA);
     CHECK(clb_safetensors_open(&st, path, &err));
     CHECK_STR(err.text, "");
@@ -248,7 +249,6 @@ static void tells_what_people_have_instead(void)
 int main(void)
 {
     fd = memfd_create("safetensors", 0);
-    CHECK(fd >= 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     TEST(the_original_opens);
     TEST(every_length_of_the_header_and_of_the_file);
