@@ -204,6 +204,8 @@ $(BUILD)/flags: FORCE
 
 # -- tests (test/README.md) ---------------------------------------------------
 UNITS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/unit/test_*.c test/kernel/check_*.c))
+# What is tested is built as it is installed, the tests quickly.
+$(UNITS:%=%.c.o): ISA := -O1
 
 $(BUILD)/test/%: $(BUILD)/test/%.c.o $(CLI) $(LIB)
 	$(call say,LD,$@)
@@ -217,7 +219,7 @@ EMULATED := $(if $(SIMDE),$(patsubst %,$(BUILD)/emulated/%.o,\
 $(BUILD)/emulated/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$< in emulation)
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -O1 -Wno-psabi -mavx2 -mfma -mf16c \
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -O1 -g1 -Wno-psabi -mavx2 -mfma -mf16c \
 	    -include test/kernel/emulated.h -MMD -MP -c -o $@ $<
 $(filter $(BUILD)/test/kernel/%,$(UNITS)): $(EMULATED)
 
@@ -239,7 +241,7 @@ cuda-kernels: $(BUILD)/nvcc/registers.txt ## compile the CUDA kernels with nvcc:
 	@cat $<
 
 # The emulation (test/cuda-emu/README.md): .cu files as C++ of the host, and a runtime of our own.
-EMU_FLAGS   = $(ALL_CPPFLAGS) -Itest/cuda-emu -std=c++17 -fPIC -O1 -g -fno-exceptions -fno-rtti -fno-omit-frame-pointer \
+EMU_FLAGS   = $(ALL_CPPFLAGS) -Itest/cuda-emu -std=c++17 -fPIC -O1 -g1 -fno-exceptions -fno-rtti -fno-omit-frame-pointer \
               -ffp-contract=off -Wall -Wextra -Wundef -Wwrite-strings $(filter -fsanitize% -fno-sanitize%,$(CFLAGS))
 $(call obj,$(CUDA_SRC)): DEFS = -DCLB_CUDA_LOWEST=$(firstword $(CUDA_ARCHS) 75)
 $(call obj,$(CUDA_SRC)): CUDA_HEADERS = $(CUDA_CPP)
@@ -307,7 +309,8 @@ $(RACE_TESTS): $(RACE)/test/cuda-emu/test_%: $$(addprefix $(RACE)/,$$(addsuffix 
 emu: race-kernels
 	+@$(san) emu-tests programs
 
-SAN_FLAGS  := -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
+# Lines for what a sanitizer finds; with variables as well the compiler takes half as long again.
+SAN_FLAGS  := -O1 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all
 SAN_BUILD  := $(BUILD)/san
 TSAN_BUILD := $(BUILD)/tsan
 san = $(MAKE) BUILD=$(SAN_BUILD) CUDA=emulated CPPFLAGS='$(CPPFLAGS) -DCLB_ALLOC_GUARD' \
