@@ -35,13 +35,15 @@ float reference_codes(const float *x, uint32_t n, int8_t *code)
     const struct clb_acts acts = {
         .p = &p, .n_kv_head = 1, .k = (float *)&key, .ld_k = 1, .v = (float *)x, .ld_v = n
     };
+    struct clb_backend be = { 0 };
     struct clb_err err;
     float scale;
 
+    clb_kernels_for(&be.k, CLB_ISA_SCALAR);
     if (!clb_kv_shape_init(&shape, &a, CLB_KV_INT8) ||
         !clb_kv_pool_new(&seq.pool, &shape, 1, &(struct clb_kv_where){ 0 }, &err))
         return NAN;
-    clb_cpu_append(&acts, 0, 0, 1);
+    clb_cpu_append(&be, &acts, 0, 0, 1);
     const uint8_t *v = clb_kv_v(&shape, clb_kv_pool_block(seq.pool, 0), 0, 0);
     memcpy(code, v, n);
     memcpy(&scale, v + shape.v_scale_at, sizeof scale);
