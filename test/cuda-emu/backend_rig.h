@@ -144,31 +144,37 @@ static inline struct rig_options small_options(const struct clb_arch *a, enum cl
                                  .n_block = 1 };
 }
 
+/* One pass of the first sequence: n of its rows from `at` on, 8 at most in all; logits of the last
+ * one. */
+static inline bool try_pass(struct rig *g, uint32_t at, uint32_t n, float *out, struct clb_err *err)
+{
+    static const uint32_t position[8] = { 0, 1, 2, 3, 4, 5, 6, 7 }, sequence[8];
+    const uint32_t last = n - 1;
+    const struct clb_pass p = { .n_row = n,
+                                .token = ids + at,
+                                .position = position + at,
+                                .sequence = sequence,
+                                .seq = g->seqs,
+                                .n_seq = 1,
+                                .logit_row = &last,
+                                .n_logit = 1 };
+
+    return clb_kv_seq_reserve(&g->seq[0], at + n, err) &&
+           clb_forward(&g->engine, g->x, &p, out, NULL, err);
+}
+
 /* Opens, runs `rows` rows (8 at most) of one sequence, `chunk` in a pass, closes. False: it says
  * why not. */
 static inline bool try_all(const struct rig_options *o, uint32_t rows, uint32_t chunk,
                            char why[512])
 {
-    static const uint32_t position[8] = { 0, 1, 2, 3, 4, 5, 6, 7 }, sequence[8];
     static float out[VOCAB];
     struct clb_err err = { 0 };
     struct rig g;
     bool ok = rig_try_open(&g, o, &err);
 
-    for (uint32_t i = 0; ok && i < rows; i += chunk) {
-        const uint32_t last = chunk - 1;
-        const struct clb_pass p = { .n_row = chunk,
-                                    .token = ids + i,
-                                    .position = position + i,
-                                    .sequence = sequence,
-                                    .seq = g.seqs,
-                                    .n_seq = 1,
-                                    .logit_row = &last,
-                                    .n_logit = 1 };
-
-        ok = clb_kv_seq_reserve(&g.seq[0], i + chunk, &err) &&
-             clb_forward(&g.engine, g.x, &p, out, NULL, &err);
-    }
+    for (uint32_t i = 0; ok && i < rows; i += chunk)
+        ok = try_pass(&g, i, chunk, out, &err);
     snprintf(why, 512, "%s", ok ? "" : err.text);
     rig_close(&g);
     return ok;

@@ -114,7 +114,6 @@ static void an_upload_that_failed_can_be_repeated(void)
 /* Which failures are final only another call can tell. */
 static void a_lost_device_is_known(void)
 {
-    static const uint32_t zero;
     struct clb_err err = { 0 };
     float out[VOCAB];
     struct clb_arch a;
@@ -124,21 +123,11 @@ static void a_lost_device_is_known(void)
     const struct rig_options o = small_options(&a, CLB_INT8);
     for (int final = 0; final < 2; final++) {
         CHECK(rig_open(&g, &o));
-        const struct clb_pass p = { .n_row = 1,
-                                    .token = ids,
-                                    .position = &zero,
-                                    .sequence = &zero,
-                                    .seq = g.seqs,
-                                    .n_seq = 1,
-                                    .logit_row = &zero,
-                                    .n_logit = 1 };
-
-        CHECK(clb_kv_seq_reserve(&g.seq[0], 1, &err));
         (final ? emu_fail_for_good : emu_fail)("cudaLaunchKernel", 2, cudaErrorLaunchFailure);
-        CHECK(!clb_forward(&g.engine, g.x, &p, out, NULL, &err));
+        CHECK(!try_pass(&g, 0, 1, out, &err));
         CHECK_HAS(err.text, "unspecified launch failure");
         CHECK_EQ(g.op->device->lost(g.be), final);
-        CHECK_EQ(clb_forward(&g.engine, g.x, &p, out, NULL, &err), !final);
+        CHECK_EQ(try_pass(&g, 0, 1, out, &err), !final);
         rig_close(&g);
         CHECK_EQ(emu_leaks(), 0);
         emu_fail("", 0, cudaSuccess);

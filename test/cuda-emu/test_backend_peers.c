@@ -229,11 +229,11 @@ static void what_does_not_fit_comes_and_goes(void)
 
 static struct rig_options small(struct clb_arch *a, uint32_t n)
 {
-    struct rig_options o = on_devices(NULL, n);
+    struct rig_options o;
 
     tiny_arch(a);
-    o.model = (struct tiny_options){ .arch = a, .expert = CLB_INT8, .dense = CLB_INT8 };
-    o.max_rows = 8;
+    o = small_options(a, CLB_INT8);
+    o.devices = on_devices(NULL, n).devices;
     return o;
 }
 
@@ -317,6 +317,38 @@ static void every_call_may_fail(void)
             quiet += !fails_at(&o, 8, 8, call[i], n);
 }
 
+/* Copies to and from one of two peers fail: it is named, the other one's work is waited for, and
+ * the next pass has the bits of before. */
+static void one_peer_fails_alone(void)
+{
+    float want[VOCAB], got[VOCAB];
+    uint32_t n_failed[3] = { 0 };
+    struct clb_err err = { 0 };
+    struct clb_arch a;
+    struct rig_options o = small(&a, 3);
+    struct rig g;
+    bool failed = true;
+
+    CHECK(rig_open(&g, &o));
+    CHECK(try_pass(&g, 0, 8, want, &err));
+    emu_streams_late(true, 3);
+    for (int n = 1; failed; n++) {
+        emu_fail("cudaMemcpyPeerAsync", n, cudaErrorUnknown);
+        failed = !try_pass(&g, 0, 8, got, &err);
+        emu_fail("cudaMemcpyPeerAsync", 0, cudaSuccess);
+        n_failed[1] += failed && strstr(err.text, "device 1: CUDA: ExpertCompute: copying rows");
+        n_failed[0] += failed && strstr(err.text, "device 0: CUDA: ExpertCompute: copying rows");
+        CHECK(try_pass(&g, 0, 8, got, &err));
+        CHECK(!memcmp(want, got, sizeof got));
+    }
+    emu_streams_late(false, 0);
+    printf("# %u copies of device 1 failed, %u of device 0\n", n_failed[1], n_failed[0]);
+    CHECK(n_failed[1] >= 2 && n_failed[0] >= 2); /* there and back */
+    CHECK(!g.op->device->lost(g.be));
+    rig_close(&g);
+    CHECK_EQ(emu_leaks(), 0);
+}
+
 int main(void)
 {
     rig_tokens(ids, RIG_CONTEXT, VOCAB, 5);
@@ -330,6 +362,7 @@ int main(void)
     TEST(refusals);
     TEST(one_device_is_full);
     TEST(every_call_may_fail);
+    TEST(one_peer_fails_alone);
     TEST(nothing_leaks);
     return test_result();
 }
