@@ -125,8 +125,13 @@ bool clb_cuda_dense_open(struct clb_backend *be, bool widen, struct clb_err *err
                         d->blas.lib.reason);
     d->asked = true;
     d->widen = widen;
-    return lt_ok(be, d->blas.create(&d->handle), err, "starting") &&
-           lt_ok(be, d->blas.desc_create(&d->desc, CLB_LT_COMPUTE_32F, CLB_LT_R_32F), err,
+    int status = d->blas.create(&d->handle);
+    if (status != CLB_LT_SUCCESS)
+        return clb_fail(err, CLB_DEVICE,
+                        "dense matrices by cuBLASLt: it does not start: %s; leave them to the "
+                        "kernels of this program",
+                        d->blas.status_text(status));
+    return lt_ok(be, d->blas.desc_create(&d->desc, CLB_LT_COMPUTE_32F, CLB_LT_R_32F), err,
                  "a product") &&
            lt_ok(be, d->blas.desc_set(d->desc, CLB_LT_DESC_TRANSA, &transposed, sizeof transposed),
                  err, "a product");

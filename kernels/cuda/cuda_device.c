@@ -45,8 +45,11 @@ static bool fail_driver(cudaError_t e, struct clb_err *err)
                         "the NVIDIA driver was updated, but its old version is still loaded; "
                         "restart the machine");
     default:
-        return clb_fail(err, CLB_DEVICE, "CUDA does not start (driver %s): %s", has,
-                        cudaGetErrorString(e));
+        return clb_fail(
+            err, CLB_DEVICE,
+            "CUDA does not start (driver for %s): %s; see whether 'nvidia-smi' works, else "
+            "restart the machine",
+            has, cudaGetErrorString(e));
     }
 }
 
@@ -102,11 +105,13 @@ static bool fail_context(const struct clb_cuda_device *d, cudaError_t e, struct 
     case cudaErrorNoKernelImageForDevice:
         return clb_fail(err, CLB_UNSUPPORTED,
                         "device %d (%s) has compute capability %d.%d, for which this build has no "
-                        "code; build with CUDA_ARCHS=%d%d",
+                        "code; build with 'make CUDA=1 CUDA_ARCHS=%d%d'",
                         d->index, d->name, d->major, d->minor, d->major, d->minor);
     default:
-        return clb_fail(err, CLB_DEVICE, "device %d (%s) does not start: %s", d->index, d->name,
-                        cudaGetErrorString(e));
+        return clb_fail(err, CLB_DEVICE,
+                        "device %d (%s) does not start: %s; see whether "
+                        "'nvidia-smi' works, else restart the machine",
+                        d->index, d->name, cudaGetErrorString(e));
     }
 }
 
@@ -137,7 +142,10 @@ bool clb_cuda_device_open(struct clb_cuda_device *d, uint32_t index, struct clb_
     if (index >= (uint32_t)n)
         return fail_index(index, n, err);
     if (!describe(d, (int)index))
-        return clb_fail(err, CLB_DEVICE, "device %u does not say what it is", index);
+        return clb_fail(err, CLB_DEVICE,
+                        "device %u does not say what it is; see whether 'nvidia-smi' works, else "
+                        "restart the machine",
+                        index);
     if (is_old(d))
         return clb_fail(err, CLB_UNSUPPORTED,
                         "device %u (%s) has compute capability %d.%d, but this build needs %d.%d "

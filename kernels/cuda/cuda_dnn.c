@@ -45,8 +45,13 @@ static struct clb_cuda_dnn_work *new_work(struct clb_backend *be, struct clb_err
 {
     struct clb_cuda_dnn_work *w = clb_new(1, sizeof *w, err);
 
-    if (!w || dnn_ok(be, be->dnn.lib.create(&w->handle), err, "starting"))
+    int status = w ? be->dnn.lib.create(&w->handle) : CLB_DNN_SUCCESS;
+    if (status == CLB_DNN_SUCCESS)
         return w;
+    clb_fail(err, CLB_DEVICE,
+             "attention by cuDNN: it does not start: %s; leave attention to the kernels of this "
+             "program",
+             be->dnn.lib.status_text(status));
     free_work(be, w);
     return NULL;
 }

@@ -12,13 +12,22 @@ enum { LINK_BYTES = 16 << 20 }; /* of a buffer of a link */
 
 /* -- errors ------------------------------------------------------------------------------------ */
 
+/* The device has failed, or a kernel: the runtime knows no more than that. */
+static bool is_of_device(cudaError_t e)
+{
+    return e == cudaErrorLaunchFailure || e == cudaErrorIllegalAddress ||
+           e == cudaErrorECCUncorrectable || e == cudaErrorUnknown;
+}
+
 bool clb_cuda_ok(cudaError_t e, struct clb_err *err, const char *what)
 {
     if (e == cudaSuccess)
         return true;
     cudaGetLastError(); /* told once */
-    return clb_fail(err, e == cudaErrorMemoryAllocation ? CLB_NO_SPACE : CLB_DEVICE, "CUDA: %s: %s",
-                    what, cudaGetErrorString(e));
+    return clb_fail(err, e == cudaErrorMemoryAllocation ? CLB_NO_SPACE : CLB_DEVICE,
+                    "CUDA: %s: %s%s", what, cudaGetErrorString(e),
+                    is_of_device(e) ? "; the log of the system may say why ('dmesg | grep Xid')"
+                                    : "");
 }
 
 bool clb_cuda_launched(const struct clb_backend *be, struct clb_acts *x, struct clb_err *err,
@@ -103,8 +112,8 @@ static bool take(struct clb_backend *be, void **p, uint64_t bytes, const char *w
         cudaGetLastError();
         uncount(be, bytes);
         return clb_fail(err, CLB_NO_SPACE,
-                        "CUDA: %s: device %d has no %" PRIu64
-                        " bytes left; a shorter context or a lower limit of GPU memory needs less",
+                        "CUDA: %s: device %d has no %" PRIu64 " bytes left, since others use it, "
+                        "too; end them, or set a lower limit of GPU memory",
                         what, be->device, bytes);
     }
     if (!clb_cuda_ok(e, err, what)) {
@@ -208,11 +217,17 @@ static void *pin(int device, uint64_t bytes, struct clb_err *err)
 {
     void *p = NULL;
 
-    if (!clb_cuda_ok(cudaSetDevice(device), err, "choosing the device") ||
-        !clb_cuda_ok(cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable), err,
-                     "pinned host memory"))
+    if (!clb_cuda_ok(cudaSetDevice(device), err, "choosing the device"))
         return NULL;
-    return p;
+    cudaError_t e = cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable);
+    if (clb_cuda_ok(e, err, "pinned host memory"))
+        return p;
+    if (e == cudaErrorMemoryAllocation)
+        clb_fail(err, CLB_NO_SPACE,
+                 "CUDA: pinned host memory: the system does not lock %" PRIu64
+                 " bytes; end other programs, or allow this one more memory",
+                 bytes);
+    return NULL;
 }
 static void unpin(void *p)
 {

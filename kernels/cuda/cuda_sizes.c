@@ -226,9 +226,11 @@ static bool rooms(const struct clb_backend *be, uint64_t left, uint64_t run_byte
 
         if (p->budget < taken + slot)
             return clb_fail(err, CLB_NO_SPACE,
-                            "CUDA: the %llu bytes to use of device %d have no room for an expert; "
-                            "leave it out, or end other programs that use it",
-                            (unsigned long long)p->budget, p->link.device);
+                            "CUDA: the %" PRIu64 " bytes to use of device %d have no room for an "
+                            "expert; leave it out, or %s",
+                            p->budget, p->link.device,
+                            be->asked ? "raise the limit of GPU memory"
+                                      : "end other programs that use it");
         room[i + 1] = smaller((p->budget - taken) / slot, be->experts.n_expert);
     }
     return true;

@@ -176,6 +176,19 @@ on_gpu() { colibri-run -n 3 --backend cuda "$@"; }
     refused 4 devices=1 "bytes of the host beside the weights (logits and other buffers of passes, tokens of each context), but 2097152 are" --memory 2M
     refused 4 devices=1,memory=20K "device 0: more than "
     has "$message" "may be used; end other programs that use it, or choose another device"
+    refused 1 devices=1,fail=cudaSetDevice:1:46 "device 0 (Emulated GPU) is used by another program alone, or its compute mode forbids"
+    refused 4 devices=1,fail=cudaSetDevice:1:2 "has no memory left for a CUDA context; end other programs that use it"
+    refused 3 devices=1,fail=cudaMemGetInfo:1:209 "for which this build has no code; build with 'make CUDA=1 CUDA_ARCHS=80'"
+    refused 3 devices=1,fail=cudaGetDeviceCount:1:803 "the NVIDIA driver was updated, but its old version is still loaded; restart"
+    refused 1 devices=1,fail=cudaGetDeviceCount:1:999 "CUDA does not start (driver for 13.0): unknown error; see whether 'nvidia-smi' works, "
+    refused 4 devices=1,fail=cudaMalloc:3:2 "experts: device 0 has no "
+    has "$message" " bytes left, since others use it, too; end them, or set a lower limit of GPU memory"
+    refused 4 devices=1,fail=cudaHostAlloc:1:2 "pinned host memory: the system does not lock 16777216 bytes; end other programs, or "
+    refused 1 devices=1,fail-for-good=cudaLaunchKernel:5:719 "unspecified launch failure; the log of the system may say why ('dmesg | grep Xid')"
+    refused 1 devices=1,libraries=1,fail=cublasLtCreate:1:1 "by cuBLASLt: it does not start: " --gpu-dense f16
+    has "$message" "; leave them to the kernels of this program"
+    refused 1 devices=1,libraries=1,fail=cudnnCreate:1:1 "by cuDNN: it does not start: " --attention cudnn
+    has "$message" "; leave attention to the kernels of this program"
 }
 
 @test "cuda: sizes of small devices have their unit" {

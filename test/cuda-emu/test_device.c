@@ -108,7 +108,7 @@ static void calls_that_fail_are_told(void)
     } cases[] = {
         { "cudaGetDeviceCount", cudaErrorSystemDriverMismatch, CLB_UNSUPPORTED, "restart" },
         { "cudaGetDeviceCount", cudaErrorInitializationError, CLB_DEVICE,
-          "CUDA does not start (driver 13.0): initialization error" },
+          "CUDA does not start (driver for 13.0): initialization error; see whether" },
         { "cudaGetDeviceProperties", cudaErrorUnknown, CLB_DEVICE, "does not say what it is" },
         { "cudaDeviceGetAttribute", cudaErrorUnknown, CLB_DEVICE, "does not say what it is" },
         { "cudaSetDevice", cudaErrorMemoryAllocation, CLB_NO_SPACE,
