@@ -85,7 +85,8 @@ CUDA_ARCHS := $(if $(CUDA_ARCHS),$(CUDA_ARCHS),$(filter \
                 $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),75 80 86 87 89 90 100 120))
 CUDART_A    = $(firstword $(wildcard $(addsuffix /libcudart_static.a,$(CUDA_HOME)/lib64 $(CUDA_HOME)/lib \
                 $(CUDA_HOME)/targets/*/lib /usr/lib/$(ARCH)-linux-gnu)))
-NVCC_FLAGS  = -I. -std=c++17 -O3 -fmad=false -Werror all-warnings -Xptxas -v \
+NVCC_WERROR = -Werror all-warnings
+NVCC_FLAGS  = -I. -std=c++17 -O3 -fmad=false $(NVCC_WERROR) -Xptxas -v \
               -Xcompiler=-fPIC,-fno-exceptions,-fno-rtti,-fvisibility=hidden,-Wall,-D__NV_LEGACY_LAUNCH -D__NV_LEGACY_LAUNCH \
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
               -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))

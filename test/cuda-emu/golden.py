@@ -19,9 +19,9 @@ cudnn   attention of prompts by cuDNN, in chunks, with our own on the same devic
 
 A wrong kernel, mask or position changes most logits by the order of their size.
 In `make test` short cases of each checkpoint; in `make test-full` all, and more types. usage: golden.py [FOLDER...].
-Prints TAP.
+Prints TAP. COLIBRI_GOLDEN_JOBS: so many files at a time.
 """
-import array, glob, json, math, os, statistics, subprocess, sys, tempfile
+import array, concurrent.futures, glob, json, math, os, statistics, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BIN = os.environ.get("COLIBRI_TEST_BIN", os.path.join(HERE, "../../build/san/bin"))
@@ -147,8 +147,8 @@ HAS_CUDNN = "cuDNN 9" in run("colibri-run", "--version")
 folders = sys.argv[1:] or sorted(glob.glob(os.path.join(HERE, "../data/families/*/")))
 jobs = [(f, t) for f in folders for t in types_of(f)]
 failed = 0
-for i, (folder, how) in enumerate(jobs, 1):
-    ok, text = check(folder, how)
+pool = concurrent.futures.ThreadPoolExecutor(int(os.environ.get("COLIBRI_GOLDEN_JOBS", "1")))
+for i, ((folder, how), (ok, text)) in enumerate(zip(jobs, pool.map(check, *zip(*jobs))), 1):
     failed += not ok
     print(f"{'ok' if ok else 'not ok'} {i} {name_of(folder)} {how}: {text}", flush=True)
 print(f"1..{len(jobs)}")

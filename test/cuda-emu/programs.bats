@@ -319,6 +319,51 @@ END
     has "$output" "same-bits                          ok" "demo decode" "total                              ok"
 }
 
+# stub NAME: a program that stands for another one; what it does comes from stdin.
+stub() {
+    mkdir -p "${1%/*}"
+    { echo '#!/usr/bin/env bash'; cat; } >"$1"
+    chmod +x "$1"
+}
+
+@test "cuda: test/gpu/check.sh on a machine with a GPU: what is slow, missing or wrong is told, and fails it" {
+    local b=$PWD/b stage='{"name":"Attention","seconds":0.001,"bytes":4000000,"macs":1000000}' out
+    stub "$PWD/path/nvidia-smi" <<<'[[ $1 != -L ]] || { echo "GPU 0: X"; exit; }; echo "NVIDIA H200, 9.0, 143771 MiB, 580.159.03"'
+    stub "$PWD/path/nvcc" </dev/null
+    stub "$PWD/path/make" <<<'[[ " $* " == *" CUDA_ARCHS=90 "* && " $* " == *" -j"* ]]'
+    stub "$PWD/path/compute-sanitizer" <<<'exit 1'
+    mkdir -p "$b/nvcc" models
+    echo '120 kernels' >"$b/nvcc/registers.txt"
+    touch models/{demo,olmoe,bench,mixtral}.bin
+    stub "$b/test/gpu/test_sample" <<<'echo ok 1 x'
+    stub "$b/test/gpu/test_moe_gate" <<<'echo "# here is why"; exit 3'
+    stub "$b/test/gpu/ceiling" <<<'echo 4000.0 500.00'
+    stub "$b/bin/colibri-convert" <<<'exit 1'
+    stub "$b/bin/colibri-run" <<<"[[ \$1 != --version ]] || { echo 'CUDA 13.0; device 0: H200; cuBLASLt 13.1.0, cuDNN 9.8.0, no NCCL'; exit; }
+        echo '{\"prefill\":{\"tokens\":512,\"seconds\":0.1},\"decode\":{\"tokens\":127,\"seconds\":1}}'"
+    stub "$b/bin/colibri-bench" <<<"[[ \${!#} != */mixtral.bin ]] || { echo 'no memory'; exit 4; }
+        echo '{\"runs\":[{\"prefill\":{\"tokens\":512,\"stages\":[$stage]},\"decode\":{\"tokens\":64,\"steps\":64,\"stages\":[$stage]}}]}'"
+    cd "$REPO" || exit
+    PATH=$OLDPWD/path:$PATH COLIBRI_GPU_MODELS=$OLDPWD/models run test/gpu/check.sh --build "$b"
+    ((status == 1)) || fail "status $status: $output"
+    out=$(tr -s ' ' <<<"$output")
+    has "$out" "GPU ok NVIDIA H200, sm_90, 143771 MiB, driver 580.159.03" "build ok 120 kernels" "test_sample ok 1 tests" \
+        "test_moe_gate FAILED status 3 (" "| # here is why" "checkpoints FAILED" "same-bits FAILED" \
+        "attention by cuDNN skipped cuDNN 9.8.0 is older than 9.11" "ceiling ok 4000.0 GB/s, 500.00 TFLOPS f16" \
+        "olmoe decode 127.0 tokens/s, 7.874 ms of which the floor is 0.000 (0 %)" "bench-mixtral FAILED status 4" \
+        "Attention 1000.0 us, floor 1.0 us, 4 GB/s" "memcheck-test_sample FAILED" "total FAILED"
+    stub "$b/test/gpu/ceiling" <<<'exit 1'
+    rm "$OLDPWD/models/olmoe.bin"
+    stub "$OLDPWD/path/python3" <<<'[[ $1 != tools/* ]] || { echo "no numpy"; exit 1; }; exec /usr/bin/env -S PATH='"$PATH"' python3 "$@"'
+    PATH=$OLDPWD/path:$PATH COLIBRI_GPU_MODELS=$OLDPWD/models run test/gpu/check.sh --build "$b"
+    out=$(tr -s ' ' <<<"$output")
+    has "$out" "ceiling FAILED status 1" "7.874 ms of which the floor is not known" "olmoe FAILED the model is not made: no numpy ("
+    stub "$OLDPWD/path/nvidia-smi" <<<'echo "NVIDIA-SMI has failed"; exit 9'
+    PATH=$OLDPWD/path:$PATH run test/gpu/check.sh --build "$b"
+    ((status == 1)) || fail "status $status: $output"
+    has "$output" "check.sh: nvidia-smi shows no GPU: NVIDIA-SMI has failed"
+}
+
 # serve [OPTION]...: starts a server, $pid; its address in the file url, its messages in the file log.
 serve() {
     command -v colibri-serve >/dev/null || skip "colibri-serve is not built"

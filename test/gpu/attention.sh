@@ -6,9 +6,12 @@ set -euo pipefail
 
 if [[ $1 == --time ]]; then
     for by in own cudnn; do
-        colibri-bench --prefill "$3" --decode 0 -r 3 --ctx "$3" --backend cuda --attention $by --json "$2" |
-            jq -r --arg by $by '[.runs[0].prefill.stages[] | select(.name == "Attention").seconds] |
-                "\($by) \(.[0] * 1e6 | round) us"'
+        colibri-bench --prefill "$3" --decode 0 -r 3 --ctx "$3" --backend cuda --attention $by --json "$2" | python3 -c '
+import json, sys
+
+stages = json.load(sys.stdin)["runs"][0]["prefill"]["stages"]
+took = next(s["seconds"] for s in stages if s["name"] == "Attention")
+print(f"{sys.argv[1]} {took * 1e6:.0f} us")' "$by"
     done | paste -s -d ' '
     exit
 fi
