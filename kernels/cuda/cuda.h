@@ -278,7 +278,8 @@ struct clb_acts {
     bool deferred;  /* stages enqueue nothing: the end of the pass launches a graph */
     struct clb_cuda_graph graph[CLB_CUDA_GRAPHS];
     uint64_t n_replay;
-    bool no_graphs;        /* they cannot be recorded here */
+    unsigned n_unrecorded; /* passes that could not be recorded */
+    bool no_graphs;        /* they never can */
     struct clb_err failed; /* a product by cuBLASLt of the stage at hand */
 
     float *x;                /* [R][ld_hidden] residual stream */

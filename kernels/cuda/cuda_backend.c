@@ -19,6 +19,8 @@ static void cuda_close(struct clb_backend *be)
 {
     if (!be)
         return;
+    if (be->link.copy) /* any thread may close; libraries let go of what is on that device */
+        cudaSetDevice(be->device);
     clb_cuda_dense_close(be);
     clb_cuda_dnn_close_library(be);
     clb_cuda_peers_close(be);
@@ -59,7 +61,7 @@ static bool open_device(struct clb_backend *be, const struct clb_backend_options
     be->device = d.index;
     be->asked = o->device_memory;
     if (!clb_cuda_link_open(&be->link, d.index, err) ||
-        !clb_cuda_ok((cudaError_t)clb_cuda_product_setup(), err, "setting up kernels") ||
+        !clb_cuda_device_set_up(&d, err) ||
         !clb_cuda_budget(&be->budget, &d, o->device_memory, err))
         return false;
     be->n_cta = (unsigned)d.n_sm * 4;

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 
+#include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_libs.h"
 
 /* Errors of the runtime stay with the thread until somebody asks for them. */
@@ -103,6 +104,7 @@ static bool fail_context(const struct clb_cuda_device *d, cudaError_t e, struct 
                         d->index, d->name);
     case cudaErrorUnsupportedPtxVersion:
     case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
         return clb_fail(err, CLB_UNSUPPORTED,
                         "device %d (%s) has compute capability %d.%d, for which this build has no "
                         "code; build with 'make CUDA=1 CUDA_ARCHS=%d%d'",
@@ -160,6 +162,14 @@ bool clb_cuda_device_open(struct clb_cuda_device *d, uint32_t index, struct clb_
     d->available = available;
     d->memory = total;
     return true;
+}
+
+/* The first call that needs code of this device: without any, it is the one that says so. */
+bool clb_cuda_device_set_up(const struct clb_cuda_device *d, struct clb_err *err)
+{
+    cudaError_t e = forget((cudaError_t)clb_cuda_product_setup());
+
+    return e == cudaSuccess || fail_context(d, e, err);
 }
 
 /* -- for people -------------------------------------------------------------------------------- */

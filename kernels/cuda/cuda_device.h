@@ -25,6 +25,8 @@ unsigned clb_cuda_devices(void);
  * CLB_UNSUPPORTED: no driver, one that is too old for this build, no device, or one that is too
  * old; CLB_NO_SPACE: no memory for a context; CLB_DEVICE: anything else. */
 bool clb_cuda_device_open(struct clb_cuda_device *d, uint32_t index, struct clb_err *err);
+/* Kernels can be launched on the device, which is this thread's. Fails as opening does. */
+bool clb_cuda_device_set_up(const struct clb_cuda_device *d, struct clb_err *err);
 /* In one line, for people: runtime, driver, devices and libraries, or why there is none. */
 void clb_cuda_about(char *text, size_t n);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { MOST_ROWS = 64 }; /* of a pass that is worth a graph */
+enum { TRIES = 3 };      /* to record one: what failed once, as code that was not loaded, may go */
 
 /* Room for `splits` and for all that fit in the same graph, as far as the context goes. */
 static uint32_t round_splits(const struct clb_acts *x, uint32_t splits)
@@ -124,7 +125,7 @@ bool clb_cuda_graph_run(struct clb_backend *be, struct clb_acts *x, struct clb_e
     if (!g)
         g = record(be, x);
     if (!g) {
-        x->no_graphs = true;
+        x->no_graphs = ++x->n_unrecorded == TRIES;
         return enqueue(be, x, err);
     }
     g->used = ++x->n_replay;

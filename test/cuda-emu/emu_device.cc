@@ -400,6 +400,7 @@ static const struct {
     WORDS(cudaErrorInsufficientDriver,
           "CUDA driver version is insufficient for CUDA runtime version"),
     WORDS(cudaErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"),
+    WORDS(cudaErrorInvalidDeviceFunction, "invalid device function"),
     WORDS(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     WORDS(cudaErrorInvalidDevice, "invalid device ordinal"),
     WORDS(cudaErrorNoKernelImageForDevice,

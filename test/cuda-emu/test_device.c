@@ -24,7 +24,7 @@ static bool refused(uint32_t index, enum clb_code code, const char *says)
     struct clb_cuda_device d;
     struct clb_err err = { 0 };
 
-    if (clb_cuda_device_open(&d, index, &err))
+    if (clb_cuda_device_open(&d, index, &err) && clb_cuda_device_set_up(&d, &err))
         return false;
     if (err.code != code || !strstr(err.text, says))
         printf("# %d: %s\n", err.code, err.text);
@@ -119,6 +119,9 @@ static void calls_that_fail_are_told(void)
         { "cudaSetDevice", cudaErrorNoKernelImageForDevice, CLB_UNSUPPORTED,
           "device 1 (Emulated GPU) has compute capability 8.6" },
         { "cudaSetDevice", cudaErrorUnsupportedPtxVersion, CLB_UNSUPPORTED, "CUDA_ARCHS=86" },
+        { "cudaFuncSetAttribute", cudaErrorNoKernelImageForDevice, CLB_UNSUPPORTED,
+          "for which this build has no code; build with CUDA_ARCHS=86" },
+        { "cudaFuncSetAttribute", cudaErrorInvalidDeviceFunction, CLB_UNSUPPORTED, "has no code" },
         { "cudaSetDevice", cudaErrorLaunchFailure, CLB_DEVICE,
           "device 1 (Emulated GPU) does not start: unspecified launch failure" },
     };
