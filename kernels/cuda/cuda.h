@@ -124,7 +124,7 @@ struct clb_cuda_dense {
 /* A device beside the first: it has its share of every layer's experts, in one piece. */
 struct clb_cuda_peer {
     struct clb_cuda_link link;
-    bool direct;  /* copies from and to the first device; else through the host */
+    bool direct;  /* copies from and to the first device; else the driver's, through the host */
     bool is_full; /* its experts are there */
     unsigned n_cta;
     uint64_t budget, used;
@@ -222,7 +222,6 @@ struct clb_cuda_peer_acts {
     struct clb_cuda_rows in, inner; /* [R], or [S] where inputs are scaled; [S] */
     float *out;                     /* [S][ld_hidden] */
     uint32_t *row, *number;         /* [R] pinned: rows it needs, and their numbers there */
-    uint8_t *hop;                   /* pinned, between the devices; NULL: direct copies */
     /* of the layer at hand */
     uint32_t first_slot, n_slot, n_row;
     const void *rows; /* [n_row] on the first device */

@@ -260,14 +260,13 @@ void clb_cuda_peer_lay_out(struct clb_cuda_peer_acts *p, struct clb_carver *c,
 }
 
 void clb_cuda_peer_lay_out_pinned(struct clb_cuda_peer_acts *p, struct clb_carver *c,
-                                  const struct clb_arch *a, const struct clb_acts *x, bool direct)
+                                  const struct clb_arch *a, const struct clb_acts *x)
 {
     uint64_t rows = x->shape.max_rows;
 
     lay_out_lists(&p->here, c, a, rows * x->top_k);
     p->row = clb_carve(c, rows, sizeof *p->row);
     p->number = clb_carve(c, rows, sizeof *p->number);
-    p->hop = direct ? NULL : clb_carve(c, CLB_CUDA_HOP, 1);
 }
 
 /* Of all peers. */
@@ -278,7 +277,7 @@ static uint64_t peers_host_bytes(const struct clb_backend *be, const struct clb_
     struct clb_carver c = { 0 };
 
     for (unsigned i = 0; i < be->n_peer; i++)
-        clb_cuda_peer_lay_out_pinned(&p, &c, a, x, be->peer[i].direct);
+        clb_cuda_peer_lay_out_pinned(&p, &c, a, x);
     return c.overflow ? UINT64_MAX : c.at;
 }
 

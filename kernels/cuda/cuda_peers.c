@@ -1,6 +1,6 @@
 /* cuda_peers.c - devices beside the first: opening them, whether rows go there directly, and their
  * memory. Many machines say that two devices reach each other where what is copied is lost (IOMMU,
- * ACS), so a pattern has to arrive both ways; else rows are staged through pinned memory. */
+ * ACS), so a pattern has to arrive both ways; else the driver stages rows through the host. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,39 +23,44 @@ bool clb_cuda_choose(int device, struct clb_err *err)
 /* One end of a connection. */
 struct end {
     int device;
-    void *at; /* [PATTERN] of the device */
+    cudaStream_t stream; /* of the device */
+    void *at;            /* [PATTERN] of the device */
 };
+
+static bool copy(const struct end *e, void *to, const void *from, enum cudaMemcpyKind kind,
+                 struct clb_err *err)
+{
+    return clb_cuda_ok(cudaMemcpyAsync(to, from, PATTERN, kind, e->stream), err, "trying a peer") &&
+           clb_cuda_ok(cudaStreamSynchronize(e->stream), err, "trying a peer");
+}
 
 /* A pattern from one to the other. Nothing else runs: every step waits. *same: it is there. */
 static bool arrives(const struct end *to, const struct end *from, uint8_t *sent, uint8_t *got,
-                    unsigned seed, cudaStream_t stream, bool *same, struct clb_err *err)
+                    unsigned seed, bool *same, struct clb_err *err)
 {
     for (unsigned i = 0; i < PATTERN; i++)
         sent[i] = (uint8_t)(i * 37 + i / 256 + seed);
     memset(got, (uint8_t)~sent[0], PATTERN);
-    bool ok = clb_cuda_ok(cudaMemcpyAsync(to->at, got, PATTERN, cudaMemcpyHostToDevice, stream),
+    bool ok = copy(to, to->at, got, cudaMemcpyHostToDevice, err) &&
+              copy(from, from->at, sent, cudaMemcpyHostToDevice, err) &&
+              clb_cuda_ok(cudaMemcpyPeerAsync(to->at, to->device, from->at, from->device, PATTERN,
+                                              from->stream),
                           err, "trying a peer") &&
-              clb_cuda_ok(cudaMemcpyAsync(from->at, sent, PATTERN, cudaMemcpyHostToDevice, stream),
-                          err, "trying a peer") &&
-              clb_cuda_ok(
-                  cudaMemcpyPeerAsync(to->at, to->device, from->at, from->device, PATTERN, stream),
-                  err, "trying a peer") &&
-              clb_cuda_ok(cudaMemcpyAsync(got, to->at, PATTERN, cudaMemcpyDeviceToHost, stream),
-                          err, "trying a peer") &&
-              clb_cuda_ok(cudaStreamSynchronize(stream), err, "trying a peer");
+              clb_cuda_ok(cudaStreamSynchronize(from->stream), err, "trying a peer") &&
+              copy(to, got, to->at, cudaMemcpyDeviceToHost, err);
     *same = ok && !memcmp(sent, got, PATTERN);
     return ok;
 }
 
-static bool try_both_ways(const struct end *a, const struct end *b, uint8_t *host,
-                          cudaStream_t stream, bool *same, struct clb_err *err)
+static bool try_both_ways(const struct end *a, const struct end *b, uint8_t *host, bool *same,
+                          struct clb_err *err)
 {
     *same = true;
     for (unsigned i = 0; *same && i < TRIES; i++) {
         bool there, back;
 
-        if (!arrives(b, a, host, host + PATTERN, i, stream, &there, err) ||
-            !arrives(a, b, host, host + PATTERN, ~i, stream, &back, err))
+        if (!arrives(b, a, host, host + PATTERN, i, &there, err) ||
+            !arrives(a, b, host, host + PATTERN, ~i, &back, err))
             return false;
         *same = there && back;
     }
@@ -88,25 +93,26 @@ static bool can_access(int device, int peer)
     return can;
 }
 
-static bool check_pattern(struct clb_cuda_peer *p, int first, uint8_t *host, struct clb_err *err)
+static bool check_pattern(const struct clb_backend *be, struct clb_cuda_peer *p, uint8_t *host,
+                          struct clb_err *err)
 {
-    struct end here = { first, NULL }, there = { p->link.device, NULL };
+    struct end here = { be->device, be->link.copy, NULL };
+    struct end there = { p->link.device, p->link.copy, NULL };
 
-    /* the link's stream belongs to the peer, whose device is set when copies are enqueued */
-    bool ok = clb_cuda_choose(first, err) &&
+    bool ok = clb_cuda_choose(here.device, err) &&
               clb_cuda_ok(cudaMalloc(&here.at, PATTERN), err, "trying a peer") &&
               clb_cuda_choose(there.device, err) &&
               clb_cuda_ok(cudaMalloc(&there.at, PATTERN), err, "trying a peer") &&
-              try_both_ways(&here, &there, host, p->link.copy, &p->direct, err);
+              try_both_ways(&here, &there, host, &p->direct, err);
     cudaFree(there.at);
     cudaFree(here.at);
     return ok;
 }
 
 /* Decides p->direct. Access that does not work is switched off again. */
-static bool connect(struct clb_cuda_peer *p, int first, struct clb_err *err)
+static bool connect(const struct clb_backend *be, struct clb_cuda_peer *p, struct clb_err *err)
 {
-    int peer = p->link.device;
+    int first = be->device, peer = p->link.device;
     bool on = can_access(first, peer) && can_access(peer, first);
 
     on = on && clb_cuda_choose(peer, err) && enable(first);
@@ -114,7 +120,7 @@ static bool connect(struct clb_cuda_peer *p, int first, struct clb_err *err)
     if (!on)
         return clb_cuda_choose(first, err);
     uint8_t *host = clb_new(2, PATTERN, err);
-    bool ok = host && check_pattern(p, first, host, err);
+    bool ok = host && check_pattern(be, p, host, err);
     clb_free(host);
     if (!p->direct) {
         disable(first, peer);
@@ -142,11 +148,10 @@ static bool open_peer(struct clb_backend *be, struct clb_cuda_peer *p, uint32_t 
     char use[CLB_HUMAN];
 
     if (!clb_cuda_device_open(&d, index, err) || !check_kind(be, &d, err) ||
-        !clb_cuda_link_open(&p->link, d.index, err) ||
-        !clb_cuda_ok((cudaError_t)clb_cuda_product_setup(), err, "setting up kernels") ||
+        !clb_cuda_link_open(&p->link, d.index, err) || !clb_cuda_device_set_up(&d, err) ||
         !clb_cuda_budget(&p->budget, &d, asked, err))
         return false;
-    if (!connect(p, be->device, err))
+    if (!connect(be, p, err))
         return clb_fail_in(err, "device %u", index);
     p->n_cta = (unsigned)d.n_sm * 4;
     snprintf(p->text, sizeof p->text, "device %d (%s, sm_%d%d, %s to use, %s)", d.index, d.name,

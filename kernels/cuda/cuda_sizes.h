@@ -67,7 +67,6 @@ static inline uint64_t clb_cuda_table_bytes(const struct clb_backend *be)
 
 /* -- cuda_layout.c: shapes of activations, without calls of the runtime ------------------------ */
 
-enum { CLB_CUDA_HOP = 4 << 20 }; /* bytes at a time through pinned memory, from device to device */
 /* Everything that does not depend on memory; false: a size overflows. */
 bool clb_cuda_measure(struct clb_acts *x, const struct clb_backend *be, const struct clb_arch *a,
                       const struct clb_acts_shape *s);
@@ -80,7 +79,7 @@ void clb_cuda_peer_lay_out(struct clb_cuda_peer_acts *p, struct clb_carver *c,
                            const struct clb_backend *be, const struct clb_acts *x,
                            const struct clb_arch *a);
 void clb_cuda_peer_lay_out_pinned(struct clb_cuda_peer_acts *p, struct clb_carver *c,
-                                  const struct clb_arch *a, const struct clb_acts *x, bool direct);
+                                  const struct clb_arch *a, const struct clb_acts *x);
 /* For experts on the CPU: all of it is pinned. */
 void clb_cuda_host_lay_out(struct clb_cuda_host_acts *h, struct clb_carver *c,
                            const struct clb_backend *be, const struct clb_acts *x,

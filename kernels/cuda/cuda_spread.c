@@ -24,7 +24,7 @@ static bool new_on_peer(struct clb_backend *be, struct clb_acts *x, unsigned i, 
     const struct clb_arch *a = be->host->arch;
 
     clb_cuda_peer_lay_out(p, &there, be, x, a);
-    clb_cuda_peer_lay_out_pinned(p, &here, a, x, be->peer[i].direct);
+    clb_cuda_peer_lay_out_pinned(p, &here, a, x);
     p->bytes = there.at;
     c.base = p->block = clb_cuda_peer_get(be, &be->peer[i], p->bytes, "activations", err);
     if (!p->block)
@@ -33,7 +33,7 @@ static bool new_on_peer(struct clb_backend *be, struct clb_acts *x, unsigned i, 
     c = (struct clb_carver){ .base = p->pin = be->pinned.get(be, here.at, err) };
     if (!p->pin || !clb_cuda_choose(be->peer[i].link.device, err))
         return false;
-    clb_cuda_peer_lay_out_pinned(p, &c, a, x, be->peer[i].direct);
+    clb_cuda_peer_lay_out_pinned(p, &c, a, x);
     return clb_cuda_ok(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking), err,
                        "a stream") &&
            clb_cuda_ok(cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming), err, "an event");
@@ -173,29 +173,16 @@ static bool find_rows(struct clb_backend *be, struct clb_acts *x, unsigned i,
 
 /* -- on a peer --------------------------------------------------------------------------------- */
 
-/* On the peer's stream; directly, or in pieces through pinned memory. */
+/* On the peer's stream. Where the devices do not reach each other the driver takes it through the
+ * host: a copy of another kind in a stream of one device must not name memory of the other. */
 static bool carry(const struct clb_backend *be, struct clb_acts *x, unsigned i, bool back, void *to,
                   const void *from, uint64_t bytes, struct clb_err *err)
 {
     int first = be->device, peer = be->peer[i].link.device;
-    struct clb_cuda_peer_acts *p = &x->peer[i];
-    static const char what[] = "ExpertCompute: copying rows between devices";
 
-    if (be->peer[i].direct)
-        return clb_cuda_ok(cudaMemcpyPeerAsync(to, back ? first : peer, from, back ? peer : first,
-                                               bytes, p->stream),
-                           err, what);
-    for (uint64_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < CLB_CUDA_HOP ? bytes - at : CLB_CUDA_HOP;
-        if (!clb_cuda_ok(cudaMemcpyAsync(p->hop, (const uint8_t *)from + at, n,
-                                         cudaMemcpyDeviceToHost, p->stream),
-                         err, what) ||
-            !clb_cuda_ok(
-                cudaMemcpyAsync((uint8_t *)to + at, p->hop, n, cudaMemcpyHostToDevice, p->stream),
-                err, what))
-            return false;
-    }
-    return true;
+    return clb_cuda_ok(cudaMemcpyPeerAsync(to, back ? first : peer, from, back ? peer : first,
+                                           bytes, x->peer[i].stream),
+                       err, "ExpertCompute: copying rows between devices");
 }
 
 static bool send_lists(struct clb_backend *be, struct clb_acts *x, unsigned i,

@@ -118,6 +118,8 @@ bool emu_is_read_only(const void *p);
 int emu_device_of(const void *p);
 /* Nothing that waits in a stream touches this allocation any more. */
 void emu_stream_drain_all(void);
+/* Copies of the default stream that have begun are over. */
+void emu_end_begun(void);
 bool emu_stream_uses(const void *p, size_t bytes);
 int emu_stream_leaks(void);
 /* Drops shadows of memory that is gone. */

@@ -253,6 +253,7 @@ cudaError_t cudaFree(void *p)
 {
     EMU_CALL(cudaFree);
     emu_check_capture("cudaFree");
+    emu_end_begun();
     if (p)
         emu_stream_drain_all();
     return release(p, EMU_DEVICE, "cudaFree");

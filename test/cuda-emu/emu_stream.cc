@@ -196,6 +196,15 @@ static void check_copy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
         emu_die("%s: to memory that was registered as read-only", call);
 }
 
+/* Memory of another device than the stream's: only cudaMemcpyPeerAsync is said to copy that. */
+static void check_stream_reaches(cudaStream_t s, const void *p, const char *call)
+{
+    int device = emu_memory_of(p, 0, call) == EMU_DEVICE ? emu_device_of(p) : s->device;
+
+    if (device != s->device)
+        emu_die("%s: memory of device %d in a stream of device %d", call, device, s->device);
+}
+
 static uint64_t copied[cudaMemcpyDeviceToDevice + 1]; /* bytes of each kind */
 
 /* Copies reach all devices, whether or not kernels do. */
@@ -242,6 +251,16 @@ static void copy_async(void *to, const void *from, size_t bytes, cudaMemcpyKind 
         drain(s);
 }
 
+/* What cudaMemcpy and cudaMemset began may go on when they return: in the default stream, for which
+ * streams that are non-blocking do not wait. */
+static auto &begun = *new std::deque<std::function<void()>>;
+
+void emu_end_begun(void)
+{
+    for (; !begun.empty(); begun.pop_front())
+        begun.front()();
+}
+
 extern "C" {
 uint64_t emu_copied(cudaMemcpyKind kind)
 {
@@ -254,7 +273,13 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     EMU_CALL(cudaMemcpy);
     emu_check_capture("cudaMemcpy");
     check_copy(to, from, bytes, kind, "cudaMemcpy");
-    copy(to, from, bytes, kind);
+    emu_end_begun();
+    if (kind == cudaMemcpyHostToDevice && emu_memory_of(from, bytes, "") == EMU_PAGEABLE) {
+        std::vector<char> now((const char *)from, (const char *)from + bytes);
+        begun.push_back([=] { copy(to, now.data(), bytes, kind); });
+    } else {
+        copy(to, from, bytes, kind);
+    }
     return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
@@ -263,6 +288,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     EMU_CALL(cudaMemcpyAsync);
     emu_check_stream(s, "cudaMemcpyAsync");
     check_copy(to, from, bytes, kind, "cudaMemcpyAsync");
+    check_stream_reaches(s, to, "cudaMemcpyAsync");
+    check_stream_reaches(s, from, "cudaMemcpyAsync");
     copy_async(to, from, bytes, kind, s, "cudaMemcpyAsync");
     return cudaSuccess;
 }
@@ -275,6 +302,8 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
     if (emu_device_of(to) != to_device || emu_device_of(from) != from_device)
         emu_die("cudaMemcpyPeerAsync: from device %d to %d, but the memory is of %d and %d",
                 from_device, to_device, emu_device_of(from), emu_device_of(to));
+    if (s->device != to_device && s->device != from_device)
+        emu_die("cudaMemcpyPeerAsync: in a stream of device %d", s->device);
     if (emu_loses(to_device, from_device))
         return cudaSuccess;
     copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, s, "cudaMemcpyPeerAsync");
@@ -286,7 +315,7 @@ cudaError_t cudaMemset(void *p, int value, size_t bytes)
     emu_check_capture("cudaMemset");
     if (emu_memory_of(p, bytes, "cudaMemset") != EMU_DEVICE)
         emu_die("cudaMemset: %p is no device memory", p);
-    set(p, value, bytes);
+    begun.push_back([=] { set(p, value, bytes); });
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
@@ -297,6 +326,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
     emu_check_stream(s, "cudaMemsetAsync");
     if (emu_memory_of(p, bytes, "cudaMemsetAsync") != EMU_DEVICE)
         emu_die("cudaMemsetAsync: %p is no device memory", p);
+    check_stream_reaches(s, p, "cudaMemsetAsync");
     step.run = [=] { set(p, value, bytes); };
     step.range[0] = p;
     step.bytes = bytes;
@@ -350,6 +380,7 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     EMU_CALL(cudaDeviceSynchronize);
     emu_check_capture("cudaDeviceSynchronize");
+    emu_end_begun();
     emu_stream_drain_all();
     return cudaSuccess;
 }

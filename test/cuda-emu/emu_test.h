@@ -51,13 +51,17 @@ struct stream {
     }
 };
 
-/* n values on the device. */
+/* n values on the device: NaN, and not what a GPU happens to have there. */
 template <class T> struct device {
     T *p;
     size_t n;
     explicit device(size_t count) : n(count)
     {
         OK(cudaMalloc((void **)&p, (n ? n : 1) * sizeof(T)));
+#ifndef CUDA_IS_EMULATED /* there memory is NaN at first */
+        OK(cudaMemset(p, 0xff, (n ? n : 1) * sizeof(T)));
+        OK(cudaDeviceSynchronize());
+#endif
     }
     explicit device(const std::vector<T> &v) : device(v.size())
     {

@@ -277,6 +277,11 @@ static void copies_between_devices(void)
         CHECK_EQ(there.get()[1], 2);
         CHECK(dies("the memory is of",
                    [&] { OK(cudaMemcpyPeerAsync(there.p, 0, here.p, 1, 8, s.s)); }));
+        CHECK(dies("memory of device 1 in a stream of device 0", [&] {
+            OK(cudaMemcpyAsync(there.p, "abc", 4, cudaMemcpyHostToDevice, s.s));
+        }));
+        CHECK(dies("memory of device 1 in a stream of device 0",
+                   [&] { OK(cudaMemsetAsync(there.p, 0, 4, s.s)); }));
         CHECK(dies("but device 1 is set",
                    [&] { CLB_LAUNCH(add_to, 1, 1, 0, s.s, here.p, here.p, 1); }));
         CHECK(dies("an event of device 0", [&] { OK(cudaEventRecord(on_0.e, t.s)); }));
@@ -285,6 +290,24 @@ static void copies_between_devices(void)
         OK(cudaSetDevice(0));
     }
     emu_devices(1, (size_t)1 << 30);
+}
+
+// cudaMemcpy has read pageable memory when it returns, but may still be writing.
+static void the_default_stream_goes_on(void)
+{
+    stream s;
+    device<int> a(std::vector<int>{ 1, 2 }), b(2);
+    const int more[2] = { 8, 9 };
+
+    OK(cudaMemcpy(a.p, more, sizeof more, cudaMemcpyHostToDevice));
+    CLB_LAUNCH(add_to, 1, 2, 0, s.s, b.p, a.p, 1);
+    CHECK_EQ(b.get()[0], 2); // get() waits for the device
+    CLB_LAUNCH(add_to, 1, 2, 0, s.s, b.p, a.p, 1);
+    CHECK_EQ(b.get()[0], 9);
+    OK(cudaMemset(a.p, 0, sizeof more));
+    CLB_LAUNCH(add_to, 1, 2, 0, s.s, b.p, a.p, 1);
+    CHECK_EQ(b.get()[1], 10);
+    CHECK_EQ(a.get()[1], 0);
 }
 
 // -- failures, pinning ---------------------------------------------------------------------------
@@ -413,6 +436,7 @@ int main(void)
     TEST(no_driver_and_no_device);
     TEST(peers_are_reached_when_they_may_be);
     TEST(copies_between_devices);
+    TEST(the_default_stream_goes_on);
     TEST(calls_fail_as_asked);
     TEST(devices_fail_for_good);
     TEST(memory_of_the_process_is_pinned);

@@ -25,6 +25,7 @@ struct map {
                                       reused.p };
 
         OK(cudaMemcpy(expert.p, ids.data(), ids.size() * 4, cudaMemcpyHostToDevice));
+        OK(cudaDeviceSynchronize()); // s does not wait for that copy
         clb_cuda_moe_scatter(&a, s.s);
         return reused.get()[0];
     }
