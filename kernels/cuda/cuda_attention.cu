@@ -366,6 +366,18 @@ static __device__ __forceinline__ void one_page(const struct clb_cuda_attention 
 
 // -- splits --------------------------------------------------------------------------------------
 
+// Pages of a split that are seen, all at once. With few blocks each page is waited for, for its keys
+// and then for its values: from the memory of the device that takes three times as long.
+static __device__ __forceinline__ void fetch_split(const struct clb_cuda_attention &a,
+                                                   const struct clb_cuda_queries &t,
+                                                   const struct seen &see, uint32_t split)
+{
+    UNROLL_BY(1)
+    for (uint32_t page = split * SPLIT_PAGES; page < (split + 1) * SPLIT_PAGES; page++)
+        if ((page + 1) * PAGE > see.first && page * PAGE < see.end)
+            prefetch(page_of(a, t, page), a.kv.head_bytes);
+}
+
 // All pages of a split that any query of the tile sees.
 template <enum clb_kv_dtype KV, int WARPS, int TILES>
 static __device__ __forceinline__ void one_split(const struct clb_cuda_attention &a,
@@ -457,6 +469,8 @@ static __global__ void __launch_bounds__(32 * WARPS, 8 / WARPS)
         see.first = s.first[i] < see.first ? s.first[i] : see.first;
         see.end = s.end[i] > see.end ? s.end[i] : see.end;
     }
+    if (t.n <= a.n_head / a.kv.n_head) // one row: it is decoded
+        fetch_split(a, t, see, a.split_first ? blockIdx.z : see.first / CLB_CUDA_SPLIT);
     if (a.split_first) {
         one_split<KV, WARPS>(a, t, s, see, blockIdx.z, sums);
         store_split<WARPS>(a, blockIdx.z, t.n, sums);

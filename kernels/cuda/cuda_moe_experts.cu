@@ -230,10 +230,13 @@ static __global__ void __launch_bounds__(THREADS, 4) product_few(const work w)
 
 // Per stage of 64 inputs: activations [N][64], 16-byte cells of row m at c ^ 2 (m & 3), so that
 // reading them has no bank conflicts; then each lane's own weights.
+// At the end the sums of a warp: [N][32 rows of both tiles], rows LD_SUMS apart.
+enum { LD_SUMS = 36 };
 template <enum clb_dtype F, int N> struct many {
     enum { STAGES = format<F>::STAGES, CELLS = N * 8, OWN = 2 * format<F>::LOADS * 32 };
     enum { STAGE = CELLS + WARPS * OWN };
     static const size_t shared = (size_t)STAGES * STAGE * 16;
+    static_assert(WARPS * N * LD_SUMS * sizeof(float) <= shared, "sums fit where stages were");
 };
 
 template <enum clb_dtype F, int N>
@@ -296,35 +299,45 @@ static __device__ __forceinline__ void many_fold(float tot[2][N / 8][4], float a
     }
 }
 
-// Lanes l and l ^ 16 have the same rows of both tiles, and the same columns.
-template <enum clb_dtype F, bool GATED, int N>
-static __device__ __forceinline__ void many_output(const work &w, const lane_tile &l,
-                                                   const struct clb_cuda_chunk &chunk,
-                                                   uint32_t pair, const float tot[2][N / 8][4])
+// The warp's sums go through its own part of shared memory: a lane then has one row of weights, so
+// that neighbours write side by side, and the code of the end is there once and not for every sum.
+template <int N>
+static __device__ __forceinline__ void many_store(float *sums, const float tot[2][N / 8][4])
 {
-    const struct clb_cuda_product &p = w.p;
-    const uint32_t second = (threadIdx.x & 31) >> 4;
+    const uint32_t lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
 
     UNROLL
-    for (int mma = 0; mma < 2; mma++)
+    for (int m = 0; m < 2; m++)
         UNROLL
     for (int n = 0; n < N / 8; n++)
         UNROLL
-    for (int i = 0; i < 4; i++) {
-        uint32_t row = (GATED ? pair : 2 * pair + second) * 16 + 4 * l.r4 + 2 * (uint32_t)mma +
-                       (uint32_t)(i >> 1);
-        uint32_t m = (uint32_t)n * 8 + 2 * l.t + (uint32_t)(i & 1);
-        size_t at = (size_t)(chunk.first + m) * p.ldy + row;
-        float v = tot[mma][n][i];
+    for (int i = 0; i < 2; i++) { // of a column two neighbours
+        const uint32_t row = (g >> 2) * 16 + 4 * (g & 3) + 2 * (uint32_t)m;
+        const uint32_t column = (uint32_t)n * 8 + 2 * t + (uint32_t)i;
+        *(float2 *)(sums + column * LD_SUMS + row) = { tot[m][n][i], tot[m][n][i + 2] };
+    }
+    __syncwarp();
+}
 
-        if (row < p.rows)
-            v = finish<F>(p.part[GATED ? second : 0], l.base, v, row);
+template <enum clb_dtype F, bool GATED>
+static __device__ __forceinline__ void many_output(const work &w, const uint8_t *base,
+                                                   const struct clb_cuda_chunk &chunk,
+                                                   uint32_t pair, const float *sums)
+{
+    const struct clb_cuda_product &p = w.p;
+    const uint32_t lane = threadIdx.x & 31, own = GATED ? lane & 15 : lane;
+    const uint32_t row = (GATED ? pair : 2 * pair) * 16 + own;
+
+    if (row >= p.rows)
+        return;
+    for (uint32_t m = GATED ? lane >> 4 : 0; m < chunk.n; m += GATED ? 2 : 1) {
+        const size_t at = (size_t)(chunk.first + m) * p.ldy + row;
+        const float one = finish<F>(p.part[0], base, sums[m * LD_SUMS + own], row);
         if (GATED) {
-            float up = __shfl_xor_sync(0xffffffffu, v, 16);
-            if (!second && row < p.rows && m < chunk.n)
-                ((uint16_t *)p.y)[at] = format<F>::narrow(activate(p, v, up));
-        } else if (row < p.rows && m < chunk.n) {
-            ((float *)p.y)[at] = v;
+            const float two = finish<F>(p.part[1], base, sums[m * LD_SUMS + 16 + own], row);
+            ((uint16_t *)p.y)[at] = format<F>::narrow(activate(p, one, two));
+        } else {
+            ((float *)p.y)[at] = one;
         }
     }
 }
@@ -369,8 +382,11 @@ static __global__ void __launch_bounds__(THREADS, 2) product_many(const work w)
             many_fold<N>(tot, acc);
         }
         copy_wait<0>();
-        __syncthreads();
-        many_output<F, GATED, N>(w, l, chunk, pair, tot);
+        __syncthreads(); // nobody reads a stage any more
+        float *sums = (float *)shared + threadIdx.x / 32 * N * LD_SUMS;
+        many_store<N>(sums, tot);
+        many_output<F, GATED>(w, base, chunk, pair, sums);
+        __syncthreads(); // nor sums
     }
 }
 

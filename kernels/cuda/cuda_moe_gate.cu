@@ -14,6 +14,7 @@ template <int ROWS>
 static __device__ __forceinline__ void product_tile(const struct clb_cuda_product_f32 &p,
                                                     uint32_t tile, uint32_t first, float *sums)
 {
+    enum { AHEAD = ROWS == 1 ? 8 : 2 }; // inputs that are loaded at a time
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31, quad = lane & 3;
     const uint8_t *w = p.tiles + (size_t)tile * p.cols * 64 + quad * 16;
     const float *x[ROWS];
@@ -22,15 +23,26 @@ static __device__ __forceinline__ void product_tile(const struct clb_cuda_produc
     UNROLL
     for (int t = 0; t < ROWS; t++)
         x[t] = p.x + (first + t < p.n_row ? first + t : p.n_row - 1) * p.ldx;
-    for (uint32_t c = warp * 8 + lane / 4; c < p.cols; c += 64) {
-        const float4 v = load_const((const float4 *)(w + (size_t)c * 64));
+    if (ROWS == 1) // the tile is read once, by one block, which would wait at every step
+        prefetch(w - quad * 16, (size_t)p.cols * 64);
+    for (uint32_t from = warp * 8 + lane / 4; from < p.cols; from += 64 * AHEAD) {
+        float4 v[AHEAD];
+        float in[AHEAD][ROWS];
         UNROLL
+        for (uint32_t k = 0, c = from; k < AHEAD; k++, c += 64) {
+            v[k] = c < p.cols ? load_const((const float4 *)(w + (size_t)c * 64)) : float4{};
+            UNROLL
+            for (int t = 0; t < ROWS; t++)
+                in[k][t] = c < p.cols ? x[t][c] : 0;
+        }
+        UNROLL
+        for (uint32_t k = 0; k < AHEAD && from + 64 * k < p.cols; k++)
+            UNROLL
         for (int t = 0; t < ROWS; t++) {
-            float in = x[t][c];
-            acc[t][0] = fmaf(v.x, in, acc[t][0]);
-            acc[t][1] = fmaf(v.y, in, acc[t][1]);
-            acc[t][2] = fmaf(v.z, in, acc[t][2]);
-            acc[t][3] = fmaf(v.w, in, acc[t][3]);
+            acc[t][0] = fmaf(v[k].x, in[k][t], acc[t][0]);
+            acc[t][1] = fmaf(v[k].y, in[k][t], acc[t][1]);
+            acc[t][2] = fmaf(v[k].z, in[k][t], acc[t][2]);
+            acc[t][3] = fmaf(v[k].w, in[k][t], acc[t][3]);
         }
     }
     UNROLL

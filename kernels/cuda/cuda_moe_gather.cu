@@ -14,16 +14,25 @@ static __global__ void __launch_bounds__(ROW_THREADS) gather(const struct clb_cu
     // the sum may stand where an output stood: nobody else reads that row
     float *sum = g.top_k ? g.expert_out + slot[0] * g.ld : shared;
 
-    for (uint32_t c = threadIdx.x; c < g.n; c += ROW_THREADS) {
-        float v = 0;
-        for (uint32_t i = 0; i < g.top_k; i++)
-            v = fmaf(weight ? weight[i] : 1, g.expert_out[slot[i] * g.ld + c], v);
-        if (shared)
-            v = fmaf(shared_weight, shared[c], v);
-        if (g.after.on)
-            sum[c] = v;
-        else
-            x[c] = fmaf(scale, v, x[c]);
+    for (uint32_t first = threadIdx.x; first < g.n; first += ROW_STEP) {
+        float v[ROW_EACH] = {};
+        for (uint32_t i = 0; i < g.top_k; i++) {
+            const float w = weight ? weight[i] : 1, *from = g.expert_out + slot[i] * g.ld;
+            UNROLL
+            for (uint32_t k = 0, c = first; k < ROW_EACH; k++, c += ROW_THREADS)
+                v[k] = fmaf(w, c < g.n ? from[c] : 0, v[k]);
+        }
+        UNROLL
+        for (uint32_t k = 0, c = first; k < ROW_EACH; k++, c += ROW_THREADS) {
+            if (shared && c < g.n)
+                v[k] = fmaf(shared_weight, shared[c], v[k]);
+            if (!g.after.on && c < g.n)
+                v[k] = fmaf(scale, v[k], x[c]);
+        }
+        UNROLL
+        for (uint32_t k = 0, c = first; k < ROW_EACH; k++, c += ROW_THREADS)
+            if (c < g.n)
+                (g.after.on ? sum : x)[c] = v[k];
     }
     if (g.after.on) {
         const struct row_norm n = measure(g.after, sum, g.n, part);

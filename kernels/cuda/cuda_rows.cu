@@ -40,7 +40,9 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 static __global__ void __launch_bounds__(ROW_THREADS)
     cap_values(float *y, uint32_t n, float scale, float cap)
 {
-    for (uint32_t c = threadIdx.x; c < n; c += ROW_THREADS) {
+    const uint32_t c = blockIdx.y * ROW_THREADS + threadIdx.x;
+
+    if (c < n) {
         float v = y[(size_t)blockIdx.x * n + c] * scale;
         y[(size_t)blockIdx.x * n + c] = cap > 0 ? cap * tanhf(v / cap) : v;
     }
@@ -67,5 +69,7 @@ void clb_cuda_run_activate(const struct clb_cuda_activate *a, struct CUstream_st
 void clb_cuda_run_cap(float *y, uint32_t n_row, uint32_t n, float scale, float cap,
                       struct CUstream_st *stream)
 {
-    CLB_LAUNCH(cap_values, n_row, ROW_THREADS, 0, stream, y, n, scale > 0 ? scale : 1, cap);
+    const dim3 grid(n_row, (n + ROW_THREADS - 1) / ROW_THREADS);
+
+    CLB_LAUNCH(cap_values, grid, ROW_THREADS, 0, stream, y, n, scale > 0 ? scale : 1, cap);
 }

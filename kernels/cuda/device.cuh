@@ -132,6 +132,15 @@ template <int N> static __device__ __forceinline__ void copy_wait(void)
 #endif
 }
 
+/* Asks for n bytes, 128 at a time, to be in the L2 cache: the block's threads share them. */
+static __device__ __forceinline__ void prefetch(const void *p, size_t n)
+{
+    UNROLL_BY(1)
+    for (size_t at = threadIdx.x * 128; at < n; at += blockDim.x * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(
+            __cvta_generic_to_global((const char *)p + at)));
+}
+
 /* Memory that no kernel of this launch writes. */
 template <class T> static __device__ __forceinline__ T load_const(const T *p)
 {

@@ -7,6 +7,8 @@
 #include "kernels/cuda/warp.cuh"
 
 enum { ROW_WARPS = 8, ROW_THREADS = 32 * ROW_WARPS };
+/* Columns that a thread takes at a time, so that it waits for several loads at once. */
+enum { ROW_EACH = 4, ROW_STEP = ROW_EACH * ROW_THREADS };
 
 struct row_norm {
     float mean, factor;
@@ -50,12 +52,21 @@ static __device__ __forceinline__ void write_branch(const struct clb_cuda_branch
         return;
     if (b.norm.on)
         m = measure(b.norm, x, width, part);
-    for (uint32_t c = threadIdx.x; c < b.ld_half; c += ROW_THREADS) {
-        float v = c < width ? (b.norm.on ? normed(b.norm, m, x[c], c) : x[c]) : 0;
-        if (b.wide && c < width)
-            b.wide[row * b.ld_wide + c] = v;
-        if (b.half)
-            b.half[row * b.ld_half + c] = b.bf16 ? f32_to_bf16(v) : f32_to_f16(v);
+    for (uint32_t first = threadIdx.x; first < b.ld_half; first += ROW_STEP) {
+        float v[ROW_EACH];
+        UNROLL
+        for (uint32_t i = 0; i < ROW_EACH; i++) {
+            const uint32_t c = first + i * ROW_THREADS;
+            v[i] = c < width ? (b.norm.on ? normed(b.norm, m, x[c], c) : x[c]) : 0;
+        }
+        UNROLL
+        for (uint32_t i = 0; i < ROW_EACH; i++) {
+            const uint32_t c = first + i * ROW_THREADS;
+            if (b.wide && c < width)
+                b.wide[row * b.ld_wide + c] = v[i];
+            if (b.half && c < b.ld_half)
+                b.half[row * b.ld_half + c] = b.bf16 ? f32_to_bf16(v[i]) : f32_to_f16(v[i]);
+        }
     }
 }
 

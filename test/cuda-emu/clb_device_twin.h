@@ -88,6 +88,13 @@ template <int N> static inline void copy_wait(void)
     emu_copy_wait(N);
 }
 
+/* Nobody sees that: but it is no mistake of the kernel's, either. */
+static inline void prefetch(const void *p, size_t n)
+{
+    for (size_t at = threadIdx.x * 128; at < n; at += blockDim.x * 128)
+        emu_access((const char *)p + at, n - at < 128 ? n - at : 128, false);
+}
+
 template <class T> static inline T load_const(const T *p)
 {
     return *p;
