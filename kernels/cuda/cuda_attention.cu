@@ -366,8 +366,8 @@ static __device__ __forceinline__ void one_page(const struct clb_cuda_attention 
 
 // -- splits --------------------------------------------------------------------------------------
 
-// Pages of a split that are seen, all at once. With few blocks each page is waited for, for its keys
-// and then for its values: from the memory of the device that takes three times as long.
+// Asks for pages of a split that are seen, all at once. With few blocks each page is waited for,
+// its keys and then its values: from the memory of the device that takes three times as long.
 static __device__ __forceinline__ void fetch_split(const struct clb_cuda_attention &a,
                                                    const struct clb_cuda_queries &t,
                                                    const struct seen &see, uint32_t split)
