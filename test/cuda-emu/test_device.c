@@ -120,7 +120,7 @@ static void calls_that_fail_are_told(void)
           "device 1 (Emulated GPU) has compute capability 8.6" },
         { "cudaSetDevice", cudaErrorUnsupportedPtxVersion, CLB_UNSUPPORTED, "CUDA_ARCHS=86" },
         { "cudaFuncSetAttribute", cudaErrorNoKernelImageForDevice, CLB_UNSUPPORTED,
-          "for which this build has no code; build with CUDA_ARCHS=86" },
+          "for which this build has no code; build with 'make CUDA=1 CUDA_ARCHS=86'" },
         { "cudaFuncSetAttribute", cudaErrorInvalidDeviceFunction, CLB_UNSUPPORTED, "has no code" },
         { "cudaSetDevice", cudaErrorLaunchFailure, CLB_DEVICE,
           "device 1 (Emulated GPU) does not start: unspecified launch failure" },
