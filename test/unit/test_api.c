@@ -115,6 +115,8 @@ static void load_options_are_checked(void)
     failed(COLIBRI_NO_SPACE, COLIBRI_NO_SPACE, "memory limit is 10000");
 }
 
+/* Sanitizers need more. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 static void *load_and_infer(void *arg)
 {
     static float logits[LENGTH][VOCAB];
@@ -128,8 +130,8 @@ static void *load_and_infer(void *arg)
     colibri_unload_model(m);
     return NULL;
 }
+#endif
 
-/* Sanitizers need more. */
 static void a_small_stack_is_enough(void)
 {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
