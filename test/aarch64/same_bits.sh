@@ -31,7 +31,7 @@ says() {
 }
 # level_is LEVEL: what the emulated processor takes by itself, and its bits.
 level_is() {
-    arm colibri-run -v -n 1 -p x "$work/int8.bin" 2>&1 >/dev/null | grep "^device  *$1," && same "$work/int8.bin" "$1"
+    arm colibri-run -v -n 1 -p x "$work/int8.bin" 2>&1 >/dev/null | grep "^device  *cpu: $1," && same "$work/int8.bin" "$1"
 }
 
 for type in f32 bf16 fp16 int8 int4; do

@@ -799,7 +799,12 @@ python_with() { # PACKAGE...
     has "$stderr" "port $port" "in use"
     run -2 --separate-stderr colibri-serve --port 0 --host no.such.host.invalid "$model"
     has "$stderr" no.such.host.invalid
+}
+
+# bats test_tags=release
+@test "serve: memory that may not be locked" { # sanitizers lock nothing
     limited colibri-serve --mlock --port 0 "$model"
+    has "$message" lock
 }
 
 @test "serve: examples of the man page" {
