@@ -23,7 +23,6 @@ static bool check(const struct clb_backend_options *o, struct clb_err *err)
                     "what cuBLASLt and cuDNN take is known only where they are; plan without them");
 }
 
-/* Copies between devices: through the host, which takes more memory there. */
 static bool paper_open(struct clb_backend **out, const struct clb_backend_options *o,
                        struct clb_err *err)
 {

@@ -74,7 +74,7 @@ bool clb_cuda_measure(struct clb_acts *x, const struct clb_backend *be, const st
 void clb_cuda_lay_out(struct clb_acts *x, struct clb_carver *c, const struct clb_backend *be,
                       const struct clb_arch *a);
 void clb_cuda_lay_out_pinned(struct clb_acts *x, struct clb_carver *c, const struct clb_arch *a);
-/* The same of a peer; `direct`: rows need no buffer between devices. */
+/* The same of a peer. */
 void clb_cuda_peer_lay_out(struct clb_cuda_peer_acts *p, struct clb_carver *c,
                            const struct clb_backend *be, const struct clb_acts *x,
                            const struct clb_arch *a);
