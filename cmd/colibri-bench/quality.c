@@ -175,7 +175,7 @@ static bool check_pair(struct pair *p, struct clb_err *err)
     p->s.n_vocab = a->vocab_size;
     p->s.longest = longest(p->o, a, b);
     if (!a->has_tokenizer && !p->o->ids)
-        return clb_fail(err, CLB_BAD_INPUT,
+        return clb_fail(err, CLB_USAGE,
                         "the model has no tokenizer: give documents as token ids, with --ids");
     if (p->other.path && a->vocab_size != b->vocab_size)
         return clb_fail(err, CLB_BAD_INPUT,
@@ -217,6 +217,8 @@ static bool reader_load(struct pair *p, struct reader *r, bool off_gpu, struct c
     struct colibri_model *old = *r->model;
     struct bench_options o = *p->o;
 
+    if (p->other.path) /* both together */
+        o.memory -= o.memory / 2;
     if (off_gpu)
         o.where = (struct clb_where){ .backend = "cpu" };
     else

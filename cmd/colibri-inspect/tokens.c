@@ -119,7 +119,7 @@ static bool open_model(struct source *s, const char *path, struct clb_err *err)
     clb_sigbus_install(PROGRAM, in_source, s);
     const struct clb_section *tables = clb_reader_section(&s->model, "tokenizer.tables");
     if (!tables)
-        return clb_fail(err, CLB_BAD_INPUT, "%s: has no tokenizer", path);
+        return clb_fail(err, CLB_USAGE, "%s: has no tokenizer", path);
     return clb_tokenizer_open(&s->t, s->model.data + tables->offset, tables->size, err) ||
            clb_fail_in(err, "%s", path);
 }

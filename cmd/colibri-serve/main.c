@@ -135,7 +135,9 @@ static bool announce(struct serve *s, struct clb_err *err)
         tell_kv_tokens(s);
     }
     clb_text_puts(&url, "\n");
-    bool ok = !url.failed ? clb_stdout_write(url.p, url.n, true, err) : clb_fail_nomem(err, url.n);
+    bool ok = !url.failed || clb_fail_nomem(err, url.n);
+    s->stdout_failed = ok && !clb_stdout_write(url.p, url.n, true, err);
+    ok = ok && !s->stdout_failed;
     clb_text_free(&url);
     serve_notify("READY=1");
     return ok;
@@ -180,5 +182,7 @@ int main(int argc, char **argv)
     clb_free((char *)s.name);
     if (!ok)
         clb_report(program, &err, s.o.common.verbose);
+    if (s.stdout_failed)
+        return clb_exit_status((int)err.code);
     return clb_finish(program, ok ? 0 : clb_exit_status((int)err.code));
 }

@@ -58,6 +58,7 @@ struct serve {
     struct serve_engine *engine;
     struct serve_desk *desk;
     struct serve_http *http;
+    bool stdout_failed; /* that is the message of the end */
 };
 
 /* What the server says no with: an HTTP status and an error in OpenAI's shape. `param` is the field

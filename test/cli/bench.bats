@@ -267,6 +267,12 @@ EOF
         jq -e '.kl == 0 and .same_choice == 1 and .perplexity == .other_perplexity'
 }
 
+@test "bench: --memory holds both models of --compare" {
+    colibri-bench --perplexity text --memory 5M "$demo"
+    run_err 4 colibri-bench --perplexity text --memory 5M --compare "$demo" "$demo"
+    colibri-bench --perplexity text --memory 10M --compare "$demo" "$demo"
+}
+
 @test "bench: --compare measures what int8 costs" {
     run -0 --separate-stderr colibri-bench --perplexity text --compare "$COLIBRI_TEST_DEMO_F32" "$demo"
     has "$output" "KL divergence" "nats per token" "same first choice"

@@ -399,6 +399,9 @@ END
         refused 400 null $path '{"prompt":"x"} x'
         refused 400 null $path '[1]'
         refused 400 null $path '"x"'
+        refused 400 null $path null
+        refused 400 null $path true
+        refused 400 null $path -5
         refused 400 prompt $path $'{"prompt":"\xff\xfe"}'
         refused 400 prompt $path '{"prompt":"\ud800"}'
         refused 400 prompt $path $'{"prompt":"a\tb"}'
@@ -799,6 +802,8 @@ python_with() { # PACKAGE...
     has "$stderr" "port $port" "in use"
     run -2 --separate-stderr colibri-serve --port 0 --host no.such.host.invalid "$model"
     has "$stderr" no.such.host.invalid
+    [[ ! -e /dev/full ]] || run -4 bash -c 'colibri-serve --port 0 -q "$1" 2>&1 >/dev/full' - "$model"
+    [[ ! -e /dev/full || ( $output == *"standard output: No space left"* && ${#lines[@]} == 1 ) ]]
 }
 
 # bats test_tags=release
