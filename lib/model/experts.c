@@ -78,6 +78,14 @@ uint64_t clb_experts_all_bytes(const struct clb_reader *r)
     return largest_block(r) * count_experts(r);
 }
 
+uint64_t clb_experts_fit_bytes(const struct clb_reader *r, uint64_t budget)
+{
+    uint64_t slot = largest_block(r), least = least_slots(r), all = count_experts(r);
+    uint64_t n = slot ? budget / slot : all;
+
+    return slot * (n < least ? least : n < all ? n : all);
+}
+
 static bool index_layers(struct clb_experts *s, struct clb_err *err)
 {
     const struct clb_reader *r = s->r;

@@ -51,6 +51,8 @@ uint32_t clb_experts_max_get(const struct clb_experts *s);
 /* Bytes that the cache of a file takes: at least, and to hold every expert. */
 uint64_t clb_experts_least_bytes(const struct clb_reader *r);
 uint64_t clb_experts_all_bytes(const struct clb_reader *r);
+/* Between those two: what a cache with this budget will hold, whole experts. */
+uint64_t clb_experts_fit_bytes(const struct clb_reader *r, uint64_t budget);
 /* block[i] = where expert id[i] of the layer lies; valid until the next get. */
 bool clb_experts_get(struct clb_experts *s, uint32_t layer, const uint32_t *id, uint32_t n,
                      const uint8_t **block, struct clb_err *err);

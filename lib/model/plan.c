@@ -18,8 +18,17 @@ static uint64_t weight_bytes(const struct clb_model *m, uint64_t run)
         return m->reader.size;
     uint64_t other = m->dense_bytes + m->committed + run;
     uint64_t cache = m->limit > other ? m->limit - other : 0;
-    uint64_t least = clb_experts_least_bytes(&m->reader), all = clb_experts_all_bytes(&m->reader);
-    return m->dense_bytes + (cache < least ? least : least_of(cache, all));
+    return m->dense_bytes + clb_experts_fit_bytes(&m->reader, cache);
+}
+
+/* What depends on all the rest. */
+static bool add_up(struct clb_memory_plan *p, const struct clb_model *m, struct clb_err *err)
+{
+    p->weights = weight_bytes(m, clb_plan_host_bytes(p));
+    if (!clb_add(p->weights, clb_plan_run_bytes(p), &p->total))
+        return clb_fail_nomem(err, clb_plan_run_bytes(p));
+    p->locked = m->residence.lock ? p->total - p->host_buffers - p->device : 0;
+    return true;
 }
 
 /* f32 for float experts, f16 for quantised ones; on a device f32 only for f32. */
@@ -64,14 +73,10 @@ static bool plan_on(struct clb_memory_plan *p, struct clb_model *m,
             p->device <= p->device_available) /* else that is said first */
             return false;
     }
-    p->weights = weight_bytes(m, run - p->device);
     p->available = m->limit ? m->limit - least_of(m->committed, m->limit) : system;
     if (m->limit && system)
         p->available = least_of(p->available, system);
-    if (!clb_add(p->weights, run, &p->total))
-        return clb_fail_nomem(err, run);
-    p->locked = m->residence.lock ? p->total - p->host_buffers - p->device : 0;
-    return true;
+    return add_up(p, m, err);
 }
 
 /* `advice`: what helps, too. */
@@ -109,6 +114,20 @@ bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct c
     clb_model_end_turn(m);
     if (!ok)
         *err = why;
+    return ok;
+}
+
+bool clb_plan_add_host(struct clb_memory_plan *p, struct clb_model *m, uint64_t bytes,
+                       struct clb_err *err)
+{
+    uint64_t run;
+
+    if (!clb_add(clb_plan_run_bytes(p), bytes, &run))
+        return clb_fail_nomem(err, bytes);
+    p->host_buffers += bytes;
+    clb_model_take_turn(m);
+    bool ok = add_up(p, m, err);
+    clb_model_end_turn(m);
     return ok;
 }
 

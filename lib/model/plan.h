@@ -32,6 +32,9 @@ struct clb_memory_plan {
  * the CPU when the device cannot run that. */
 bool clb_plan_run(struct clb_memory_plan *p, struct clb_model *m, const struct clb_run_shape *s,
                   struct clb_err *err);
+/* The run takes so many bytes of the host more; under a limit the expert cache gets less. */
+bool clb_plan_add_host(struct clb_memory_plan *p, struct clb_model *m, uint64_t bytes,
+                       struct clb_err *err);
 /* Everything but the weights. */
 uint64_t clb_plan_run_bytes(const struct clb_memory_plan *p);
 /* That without what lies on a device. */

@@ -23,13 +23,24 @@ static bool fits(const struct clb_memory_plan *p, const struct clb_model *m)
            (p->available > weights && p->available - weights >= clb_plan_host_bytes(p));
 }
 
-/* As many KV positions as fit, between one context and one for each sequence. */
-static bool choose_positions(struct clb_batch_options *b, struct clb_model *m, struct clb_err *err)
+/* Of a batch, and the tables that tell prefixes. */
+static bool plan_all(struct clb_memory_plan *p, struct clb_model *m,
+                     const struct clb_scheduler_options *o, struct clb_err *err)
 {
+    if (!clb_batch_plan(p, m, &o->batch, err))
+        return false;
+    return clb_plan_add_host(p, m, o->no_prefix_cache ? 0 : clb_prefix_bytes(p->n_block), err);
+}
+
+/* As many KV positions as fit, between one context and one for each sequence. */
+static bool choose_positions(struct clb_scheduler_options *o, struct clb_model *m,
+                             struct clb_err *err)
+{
+    struct clb_batch_options *b = &o->batch;
     struct clb_memory_plan p;
     uint64_t most, least;
 
-    if (!clb_batch_plan(&p, m, b, err))
+    if (!plan_all(&p, m, o, err))
         return false;
     least = clb_blocks_for(p.context);
     most = least * b->max_sessions;
@@ -38,7 +49,7 @@ static bool choose_positions(struct clb_batch_options *b, struct clb_model *m, s
             uint64_t middle = most - (most - least) / 2;
 
             b->kv_tokens = middle * CLB_KV_BLOCK;
-            if (!clb_batch_plan(&p, m, b, err))
+            if (!plan_all(&p, m, o, err))
                 return false;
             if (fits(&p, m))
                 least = middle;
@@ -54,7 +65,7 @@ static bool resolve(struct clb_scheduler_options *o, struct clb_model *m, struct
     o->batch.max_sessions = o->batch.max_sessions ? o->batch.max_sessions : DEFAULT_SEQUENCES;
     o->max_queue = o->max_queue ? o->max_queue : DEFAULT_QUEUE;
     o->shared_chunk = o->shared_chunk ? o->shared_chunk : DEFAULT_SHARED_CHUNK;
-    return o->batch.kv_tokens || choose_positions(&o->batch, m, err);
+    return o->batch.kv_tokens || choose_positions(o, m, err);
 }
 
 bool clb_scheduler_plan(struct clb_memory_plan *p, struct clb_model *m,
@@ -62,12 +73,7 @@ bool clb_scheduler_plan(struct clb_memory_plan *p, struct clb_model *m,
 {
     struct clb_scheduler_options full = *o;
 
-    if (!resolve(&full, m, err) || !clb_batch_plan(p, m, &full.batch, err))
-        return false;
-    uint64_t tables = full.no_prefix_cache ? 0 : clb_prefix_bytes(p->n_block);
-    p->host_buffers += tables;
-    p->total += tables;
-    return true;
+    return resolve(&full, m, err) && plan_all(p, m, &full, err);
 }
 
 /* -- open and close ---------------------------------------------------------------------------- */

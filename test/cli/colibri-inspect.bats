@@ -205,6 +205,18 @@ EOF
     has "$stderr" "colibri-inspect: " bytes
 }
 
+@test "inspect: --plan under a limit says what a run says, and neither exceeds it" {
+    for kb in 10800 10801 11000 12288 13800 14336; do
+        want=0
+        colibri-run --json -p hi -n 1 --ctx 1024 --memory ${kb}K demo.bin 2>run >/dev/null || want=$?
+        run -"$want" --separate-stderr colibri-inspect --plan --json --ctx 1024 --memory ${kb}K demo.bin
+        [[ $want == 0 ]] || { ((kb == 10800)) && continue; fail "$kb: $(<run)"; }
+        jq -e ".total <= $kb * 1024 and .fits" <<<"$output"
+        jq -se '.[0].total == .[1].plan.total and .[0].weights == .[1].pools.weights.reserved' - run <<<"$output"
+    done
+    colibri-inspect --plan --json --ctx 64 --gpu-memory 4M --memory 3M demo.bin | jq -e '.host_total <= 3 * 1048576 and .fits'
+}
+
 @test "inspect: --plan for GPUs that are elsewhere: what has room there, and what is left for the host" {
     run -0 --separate-stderr colibri-inspect --plan --gpu-memory 64M --ctx 64 demo.bin
     has "$output" "on the GPU" "all 32" "of 67.1 MB" "on the host" "all are on the GPU" "it fits"
