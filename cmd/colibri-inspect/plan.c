@@ -38,7 +38,8 @@ static uint64_t experts_left(const struct clb_reader *r, const struct colibri_me
     return left ? sum / p->n_expert_all * left + sum % p->n_expert_all * left / p->n_expert_all : 0;
 }
 
-/* What the host is to have of them. With a limit that is a cache, also beside GPUs. */
+/* What the host is to have of them. With a limit that is a cache as large as there is room for,
+ * also beside GPUs: experts are read through it on their way there. */
 static uint64_t host_weights(const struct question *q)
 {
     return on_gpu(q->p) && !gpu_lacks(q->p) && !q->o->memory ? experts_left(q->r, q->p)
@@ -86,6 +87,14 @@ static void row(struct clb_table *t, const char *name, uint64_t bytes, const cha
     clb_table_cell(t, "%s", note);
 }
 
+/* What the room for KV cache and activations is beside. */
+static const char *gpu_fixed(const struct question *q)
+{
+    const char *word = q->o->where.gpu_experts;
+
+    return !word || !strcmp(word, "copy") ? "dense weights and some experts" : "dense weights";
+}
+
 static uint64_t gpu_total(const struct colibri_memory_plan *p)
 {
     return p->device + p->device_dense + p->device_experts + p->device_others;
@@ -96,7 +105,9 @@ static const char *gpu_experts_note(char note[160], const struct question *q)
     const char *word = q->o->where.gpu_experts ? q->o->where.gpu_experts : "copy";
     const ull there = q->p->n_expert_there, all = q->p->n_expert_all;
 
-    if (there == all)
+    if (gpu_lacks(q->p))
+        snprintf(note, 160, "%llu of %llu", there, all);
+    else if (there == all)
         snprintf(note, 160, "all %llu", all);
     else
         snprintf(note, 160, "%llu of %llu; others are %s", there, all,
@@ -116,8 +127,7 @@ static bool show_gpu(const struct question *q, struct clb_err *err)
              q->n_gpu);
     t = clb_table_new(heading);
     row(t, "dense weights", p->device_dense, "");
-    if (!gpu_lacks(p))
-        row(t, "experts", p->device_experts, gpu_experts_note(note, q));
+    row(t, "experts", p->device_experts, gpu_experts_note(note, q));
     row(t, "KV cache", p->kv_cache, "");
     row(t, "activations", p->activations + p->device_others, "");
     clb_table_rule(t);
@@ -126,18 +136,18 @@ static bool show_gpu(const struct question *q, struct clb_err *err)
         snprintf(note, sizeof note, "of %s%s", clb_human_bytes(size, q->o->where.gpu_memory),
                  q->n_gpu > 1 ? " on each" : "");
     if (gpu_lacks(p))
-        snprintf(note, sizeof note, "%s left beside dense weights: it does not fit",
-                 clb_human_bytes(size, p->device_available));
+        snprintf(note, sizeof note, "%s left beside %s: it does not fit",
+                 clb_human_bytes(size, p->device_available), gpu_fixed(q));
     row(t, "total", gpu_total(p), note);
     return clb_table_print(t, stdout) || ferror(stdout) || clb_fail_nomem(err, 0);
 }
 
 static const char *weights_note(const struct question *q)
 {
-    return q->o->memory && q->p->weights < q->r->size ? "dense weights and an expert cache"
-           : !on_gpu(q->p) || gpu_lacks(q->p)         ? "mapped"
-           : host_weights(q) == 0                     ? "all are on the GPU"
-                                                      : "experts that are not on the GPU, mapped";
+    return q->o->memory                       ? "dense weights and an expert cache"
+           : !on_gpu(q->p) || gpu_lacks(q->p) ? "mapped"
+           : host_weights(q) == 0             ? "all are on the GPU"
+                                              : "experts that are not on the GPU, mapped";
 }
 
 static bool show(const struct question *q, struct clb_err *err)
@@ -147,8 +157,8 @@ static bool show(const struct question *q, struct clb_err *err)
     char name[INSPECT_PATH];
     struct clb_table *t;
 
-    printf("%s: %u sequence%s of %u tokens\n", inspect_name(name, q->r), batch,
-           batch == 1 ? "" : "s", p->context);
+    printf("%s: %u sequence%s of %u token%s\n", inspect_name(name, q->r), batch,
+           batch == 1 ? "" : "s", p->context, p->context == 1 ? "" : "s");
     if (on_gpu(p) && !show_gpu(q, err))
         return false;
     t = clb_table_new(on_gpu(p) ? "on the host|>bytes|" : "memory|>bytes|");
@@ -161,7 +171,9 @@ static bool show(const struct question *q, struct clb_err *err)
     clb_table_rule(t);
     row(t, "total", host_total(q), "");
     if (p->available)
-        row(t, "available", p->available, verdict_text[judge_host(q)]);
+        row(t, "available", p->available,
+            gpu_lacks(p) && judge_host(q) != TOO_LARGE ? "enough, but the GPU has too little"
+                                                       : verdict_text[judge_host(q)]);
     return clb_table_print(t, stdout) || ferror(stdout) || clb_fail_nomem(err, 0);
 }
 
@@ -176,17 +188,20 @@ static void show_json(const struct question *q)
     printf("{\"file\":%s,\"context\":%u,\"batch\":%u,\"weights\":%llu,\"kv_cache\":%llu,"
            "\"activations\":%llu,"
            "\"host_buffers\":%llu,\"total\":%llu,\"available\":%llu,\"fits\":%s,\"runs\":%s",
-           name.p ? name.p : "null", p->context, q->o->batch ? q->o->batch : 1, (ull)p->weights,
-           (ull)p->kv_cache, (ull)p->activations, (ull)p->host_buffers, (ull)p->total,
-           (ull)p->available, judge(q) == FITS ? "true" : "false",
-           judge(q) == TOO_LARGE ? "false" : "true");
+           name.p ? name.p : "null", p->context, q->o->batch ? q->o->batch : 1,
+           (ull)(host_weights(q) + p->device_dense + p->device_experts), (ull)p->kv_cache,
+           (ull)(p->activations + p->device_others), (ull)p->host_buffers,
+           (ull)(host_total(q) + (on_gpu(p) ? gpu_total(p) : 0)), (ull)p->available,
+           judge(q) == FITS ? "true" : "false", judge(q) == TOO_LARGE ? "false" : "true");
     if (on_gpu(p))
         printf(",\"gpu\":{\"devices\":%u,\"dense_weights\":%llu,\"experts\":%llu,"
                "\"experts_there\":%llu,\"experts_all\":%llu,\"kv_cache\":%llu,"
-               "\"activations\":%llu,\"total\":%llu,\"left\":%llu},\"host_total\":%llu",
+               "\"activations\":%llu,\"total\":%llu,\"left\":%llu},"
+               "\"host_weights\":%llu,\"host_total\":%llu",
                q->n_gpu, (ull)p->device_dense, (ull)p->device_experts, (ull)p->n_expert_there,
                (ull)p->n_expert_all, (ull)p->kv_cache, (ull)(p->activations + p->device_others),
-               (ull)gpu_total(p), (ull)p->device_available, (ull)host_total(q));
+               (ull)gpu_total(p), (ull)p->device_available, (ull)host_weights(q),
+               (ull)host_total(q));
     printf("}\n");
     clb_text_free(&name);
 }
@@ -194,15 +209,35 @@ static void show_json(const struct question *q)
 /* -- the answer -------------------------------------------------------------------------------- */
 
 /* Who has no GPU here may mean one that is elsewhere. */
-static void explain(const struct inspect_options *o, struct clb_err *err)
+static void explain(const struct clb_reader *r, const struct inspect_options *o,
+                    struct clb_err *err)
 {
+    size_t n = strlen(r->path);
     char text[sizeof err->text];
 
     clb_engine_fail(err);
-    if (err->code != CLB_UNSUPPORTED || !o->where.backend || o->where.gpu_memory)
+    if (err->code == CLB_UNSUPPORTED && o->where.backend && !o->where.gpu_memory) {
+        memcpy(text, err->text, sizeof text);
+        clb_fail(err, CLB_UNSUPPORTED, "%s; --gpu-memory SIZE plans for a GPU that is elsewhere",
+                 text);
+    }
+    if (strncmp(err->text, r->path, n) || err->text[n] != ':')
+        clb_fail_in(err, "%s", r->path);
+}
+
+/* With -v where it would run; else only what somebody asked for in vain. */
+static void tell_where(const struct clb_reader *r, const struct inspect_options *o,
+                       const struct colibri_model_info *info)
+{
+    char note[CLB_CPU_NOTE];
+
+    if (!o->verbose) {
+        clb_engine_warn_cpu(PROGRAM, &o->where, info);
         return;
-    memcpy(text, err->text, sizeof text);
-    clb_fail(err, CLB_UNSUPPORTED, "%s; --gpu-memory SIZE plans for a GPU that is elsewhere", text);
+    }
+    clb_warn(PROGRAM, "%s: device %s", r->path, info->device);
+    if (*clb_engine_cpu_note(note, &o->where, info))
+        clb_warn(PROGRAM, "%s: %s", r->path, note);
 }
 
 static bool ask(const struct clb_reader *r, const struct inspect_options *o,
@@ -225,9 +260,9 @@ static bool ask(const struct clb_reader *r, const struct inspect_options *o,
               colibri_plan_scheduler(m, &scheduler, plan) == 0;
 
     if (!ok)
-        explain(o, err);
-    if (ok && o->verbose)
-        clb_warn(PROGRAM, "%s: device %s", r->path, info.device);
+        explain(r, o, err);
+    if (ok)
+        tell_where(r, o, &info);
     if (ok && strcmp(info.backend, "cpu") && !on_gpu(plan))
         clb_warn(PROGRAM, "%s: the GPU has no room for this, so the plan is for the CPU", r->path);
     colibri_unload_model(m);
@@ -252,8 +287,9 @@ bool inspect_plan(const struct clb_reader *r, const struct inspect_options *o, s
     if (gpu_lacks(&plan))
         return clb_fail(err, CLB_NO_SPACE,
                         "%s: KV cache and activations need %llu bytes of the GPU, but %llu are "
-                        "left there beside dense weights; a shorter context needs less",
-                        r->path, (ull)plan.device, (ull)plan.device_available);
+                        "left there beside %s; a shorter context or fewer sequences need less%s",
+                        r->path, (ull)plan.device, (ull)plan.device_available, gpu_fixed(&q),
+                        o->where.gpu_memory ? ", a higher limit leaves more" : "");
     if (judge(&q) == TOO_LARGE)
         return clb_fail(err, CLB_NO_SPACE, "%s: %llu bytes are needed, but %llu are available",
                         r->path, (ull)host_total(&q), (ull)plan.available);

@@ -201,6 +201,8 @@ EOF
     has "$message" "has 8 experts"
     run -0 colibri-inspect --plan demo.bin
     has "$output" "1 sequence of 1024 tokens" "KV cache" total
+    run -0 colibri-inspect --plan --ctx 1 demo.bin
+    [[ ${lines[0]} == "demo.bin: 1 sequence of 1 token" ]]
     run -4 --separate-stderr colibri-inspect --plan --memory 100K demo.bin
     has "$stderr" "colibri-inspect: " bytes
 }
@@ -228,6 +230,17 @@ EOF
     plan --gpu-memory 3500K --device 2-4 | jq -e "$adds_up and .devices == 3 and .total <= 3 * 3500 * 1024"
     [[ $(plan --gpu-memory 64M --batch 3 | jq .gpu.kv_cache) == $((3 * $(plan --gpu-memory 64M | jq .gpu.kv_cache))) ]]
     for kv in f32 f16 int8; do plan --gpu-memory 64M --kv-dtype $kv; done | jq -es '.[0].gpu.kv_cache == 2 * .[1].gpu.kv_cache and .[2].gpu.kv_cache < .[1].gpu.kv_cache'
+    # beside a limit of host memory there is a cache, whatever the GPU has
+    run -0 colibri-inspect --plan --ctx 64 --gpu-memory 1G --memory 6M demo.bin
+    has "$output" "all 32" "dense weights and an expert cache"
+    run -0 colibri-inspect --plan --ctx 64 --gpu-memory 4M --memory 3M demo.bin
+    has "$output" " of 32; others are copied" "dense weights and an expert cache"
+    for how in "" "--memory 6M" "--gpu-memory 3500K" "--device 0,1 --gpu-memory 3500K"; do
+        # shellcheck disable=SC2086
+        plan --gpu-memory 64M $how | jq -e '.total == .weights + .kv_cache + .activations + .host_buffers
+            and .total == .gpu.total + .host_total and .host_total == .host_weights + .host_buffers
+            and .weights == .host_weights + .gpu.dense_weights + .gpu.experts and .activations == .gpu.activations'
+    done
     for how in copy cpu auto; do
         run -0 colibri-inspect --plan --ctx 64 --gpu-memory 3500K --gpu-experts $how demo.bin
         has "$output" " of 32; others are " "experts that are not on the GPU, mapped"
@@ -235,10 +248,23 @@ EOF
     has "$output" "as a trial tells"
     # more experts than there is host memory for: they are read from the disk; no room for KV cache, for weights
     run -4 --separate-stderr colibri-inspect --plan --gpu-memory 4M demo.bin
-    has "$output" "it does not fit"
-    has "$stderr" "KV cache and activations need " " bytes of the GPU, but " "a shorter context needs less"
+    has "$output" " left beside dense weights and some experts: it does not fit" "enough, but the GPU has too little"
+    [[ $output != *"it fits"* ]]
+    has "$stderr" "KV cache and activations need " " bytes of the GPU, but " " beside dense weights and some experts" \
+        "a shorter context or fewer sequences need less, a higher limit leaves more"
+    run -4 --separate-stderr colibri-inspect --plan --gpu-memory 3M --gpu-experts cpu demo.bin
+    has "$stderr" " are left there beside dense weights; "
+    for where in 0 0,1; do # what is shown adds up
+        run -4 --separate-stderr colibri-inspect --plan --json --device $where --gpu-memory 3M demo.bin
+        jq -e "$adds_up" <<<"$output"
+        run -4 --separate-stderr colibri-inspect --plan --device $where --gpu-memory 3M demo.bin
+        has "$output" "experts " " of 32"
+    done
     run_err 4 colibri-inspect --plan --gpu-memory 400K demo.bin
-    has "$message" "--gpu-memory: " "dense weights " " is the limit of GPU memory; raise it"
+    has "$message" "demo.bin: --gpu-memory: " "dense weights " " is the limit of GPU memory; raise it"
+    ln -s demo.bin a
+    run_err 2 colibri-inspect --plan --ctx 99999 a
+    has "$message" "a: a context of 99999 tokens"
     run_err 2 colibri-inspect --plan --gpu-memory 1G --backend cpu demo.bin
     run_err 2 colibri-inspect --plan --gpu-memory 1G --device 0,0 demo.bin
     for option in --gpu-memory=1G --device=1 --gpu-experts=cpu --backend=auto; do
@@ -253,6 +279,8 @@ EOF
     has "$stderr" "colibri-inspect: demo.bin: " "f32.bin: " " mapped, header of " "4 layers of experts"
     run -0 --separate-stderr colibri-inspect -v --plan -t 2 demo.bin
     has "${stderr_lines[1]}" "demo.bin: device " "2 threads"
+    CUDA_VISIBLE_DEVICES='' run -0 --separate-stderr colibri-inspect -v --plan --device 3 --ctx 64 demo.bin
+    has "$stderr" "without effect: --device"
     run -0 --separate-stderr colibri-inspect -v --diff demo.bin demo.bin
     ((${#stderr_lines[@]} == 2))
 }
