@@ -38,7 +38,7 @@ struct json_object *serve_parse(struct clb_str text, struct serve_refusal *no)
         return NULL;
     struct json_tokener *t = json_tokener_new_ex(CLB_JSON_DEPTH + 1);
     struct json_object *o = t ? json_tokener_parse_ex(t, text.p, (int)text.n) : NULL;
-    if (t && json_tokener_get_error(t) == json_tokener_continue) /* a bare word or number may go on */
+    if (t && json_tokener_get_error(t) == json_tokener_continue) /* "5" may go on */
         o = json_tokener_parse_ex(t, "\n", 1);
     bool read = t && json_tokener_get_error(t) == json_tokener_success;
     if (t)
