@@ -60,33 +60,24 @@ EMULATED simde__m512 emulated_cvtph_ps(__m256i x)
 #undef _mm512_cvtph_ps
 #define _mm512_cvtph_ps emulated_cvtph_ps
 
-EMULATED __m256i emulated_cvtps_ph(simde__m512 x)
-{
-    float f[16];
-    uint16_t h[16];
-    __m256i out;
-    memcpy(f, &x, sizeof f);
-    for (int l = 0; l < 16; l++)
-        h[l] = clb_f32_to_f16(f[l]);
-    memcpy(&out, h, sizeof out);
-    return out;
-}
+#define EMULATED_NARROW(name, from, element, narrow)                                       \
+    EMULATED __m256i emulated_##name(from x)                                               \
+    {                                                                                      \
+        element e[16];                                                                     \
+        uint16_t h[16];                                                                    \
+        __m256i out;                                                                       \
+        memcpy(e, &x, sizeof e);                                                           \
+        for (int l = 0; l < 16; l++)                                                       \
+            h[l] = (uint16_t)narrow(e[l]);                                                 \
+        memcpy(&out, h, sizeof out);                                                       \
+        return out;                                                                        \
+    }
+EMULATED_NARROW(cvtps_ph, simde__m512, float, clb_f32_to_f16)
+EMULATED_NARROW(cvtepi32_epi16, simde__m512i, uint32_t, )
 #undef _mm512_cvtps_ph
-#define _mm512_cvtps_ph(x, rounding) emulated_cvtps_ph(x) /* to nearest even */
-
-EMULATED __m256i emulated_cvtepi32_epi16(simde__m512i x)
-{
-    uint32_t i[16];
-    uint16_t h[16];
-    __m256i out;
-    memcpy(i, &x, sizeof i);
-    for (int l = 0; l < 16; l++)
-        h[l] = (uint16_t)i[l];
-    memcpy(&out, h, sizeof out);
-    return out;
-}
 #undef _mm512_cvtepi32_epi16
-#define _mm512_cvtepi32_epi16 emulated_cvtepi32_epi16
+#define _mm512_cvtps_ph(x, rounding) emulated_cvtps_ph(x) /* to nearest even */
+#define _mm512_cvtepi32_epi16        emulated_cvtepi32_epi16
 
 #define EMULATED_WIDEN(name, from, element)                                                \
     EMULATED simde__m512i emulated_##name(from x)                                          \
